@@ -1,8 +1,7 @@
 """The same sandbox for asyncio programs: every method of `Sandbox`, as a coroutine.
 
-Waiting happens in threads of the sandbox's own, one per call under way, so that neither the loop nor another sandbox is
-held up. A cancelled `exec` kills its command; anything else that was begun goes on in its thread, and what it would
-have returned is given back.
+Each call waits in a thread of the sandbox's own, so that it holds up neither the loop nor another sandbox. A cancelled
+`exec` kills its command. Any other cancelled call goes on in its thread, and what it returns is closed.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ class AsyncSandbox(AsyncFiles):
         """Takes what `Sandbox` takes. Raises ConfigError for misspelt hooks; everything else is checked by `start`."""
         if hooks is not None:
             names_of(hooks)
-        self._config = owned(config)  # now: what the caller does to it before `start()` is not for us
+        self._config = owned(config)  # copied now: later changes by the caller do not count
         self._hooks, self._command, self._resolve = hooks, command, resolve
         self._sandbox: Sandbox | None = None
         self._closed = False
         self._threads = Threads()
 
     async def start(self) -> Self:
-        """Builds the walls, unless they stand. Raises what `Sandbox()` raises, and SandboxClosed."""
+        """Builds the walls, unless that is done. Raises what `Sandbox()` raises, and SandboxClosed."""
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
         if self._sandbox is None:
@@ -76,7 +75,7 @@ class AsyncSandbox(AsyncFiles):
     def sync(self) -> Sandbox:
         """The sandbox itself, for what needs no waiting.
 
-        Raises RuntimeError before `start`, SandboxClosed when it was closed before that.
+        Raises RuntimeError before `start`, SandboxClosed when it was closed without having been started.
         """
         if self._sandbox is None:
             if self._closed:
@@ -155,7 +154,7 @@ class AsyncSandbox(AsyncFiles):
     ) -> AsyncIterator[Chunk | ExecResult]:
         """Runs a command as `exec` does. Yields its output as it comes, and the result, without output, last.
 
-        Who stops iterating, or is cancelled, kills the command. A reader that is slow slows the command down. Raises
+        Stopping the iteration, or being cancelled, kills the command. A slow reader slows the command down. Raises
         what `exec` raises.
         """
         directory, given = arguments.directory(working_dir, cwd), arguments.whole_input(input, stdin)
@@ -192,7 +191,7 @@ class AsyncSandbox(AsyncFiles):
     async def connect(self, name: str) -> AsyncProcess:
         """Joins the command that was started with `keep=name`; what it printed last comes first.
 
-        Raises NotFound when none of that name runs.
+        Raises NotFound when no command of that name runs.
         """
         return await self._process(lambda: self.sync.connect(name))
 
@@ -232,21 +231,21 @@ class AsyncSandbox(AsyncFiles):
     async def asks(self, watch: bool = False) -> list[Ask]:
         """Returns the questions that wait for an answer (docs/asks.md), the oldest first.
 
-        With `watch`, somebody here follows `ask` events and answers from now on, so questions wait for that. Raises
-        SandboxClosed.
+        With `watch`, the caller follows `ask` events and answers them from now on, so questions wait for its answer.
+        Raises SandboxClosed.
         """
         return await self._threads.run(lambda: self.sync.asks(watch))
 
     async def answer(self, id: int, answer: str) -> None:
         """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
 
-        Raises NotFound when it was answered or its time is over, InvalidArgument, and SandboxError when the config
+        Raises NotFound when it was already answered or has expired, InvalidArgument, and SandboxError when the config
         cannot be written.
         """
         await self._threads.run(lambda: self.sync.answer(id, answer))
 
     async def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
-        """Connects to a TCP port that a program inside listens on. Raises OSError when nobody does, SandboxClosed.
+        """Connects to a TCP port that a program inside listens on. Raises OSError when none does, SandboxClosed.
 
         The socket does not block: give it to `asyncio.open_connection(sock=…)`.
         """
@@ -264,9 +263,9 @@ class AsyncSandbox(AsyncFiles):
         return await self._threads.run(self.sync.browser)
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
-        """Calls `handler` with every event from now on, in the thread where it happens. Returns what ends that.
+        """Calls `handler` with every event from now on, in the thread where it happens. Returns what unsubscribes it.
 
-        What a handler raises is printed, and changes nothing.
+        An exception in a handler is printed and otherwise ignored.
         """
         return self.sync.on_event(handler)
 
@@ -279,7 +278,7 @@ class AsyncSandbox(AsyncFiles):
         await self._threads.run(self.sync.pause)
 
     async def resume(self) -> None:
-        """Has everything inside go on. Raises WallError, SandboxClosed."""
+        """Lets everything inside go on. Raises WallError, SandboxClosed."""
         await self._threads.run(self.sync.resume)
 
     async def checkpoint(self, name: str | None = None) -> Checkpoint:
@@ -312,14 +311,14 @@ class AsyncSandbox(AsyncFiles):
     ) -> None:
         """Changes how long the sandbox lives: `lifetime` seconds from now, and `idle_timeout` seconds without use.
 
-        None: no such end. What is not given stays as it is. Raises InvalidArgument, SandboxClosed.
+        None removes that limit. A limit that is not given stays as it is. Raises InvalidArgument, SandboxClosed.
         """
         self.sync.extend(lifetime, idle_timeout)
 
     async def close(self, grace: float = 0.0) -> None:
         """Ends every tenant and gives everything back. Idempotent; returns when nothing is left.
 
-        Commands that run have `grace` seconds to end by themselves; no new one is started meanwhile.
+        Running commands have `grace` seconds to end by themselves; no new one is started meanwhile.
         """
         self._closed = True
         if self._sandbox is not None:
@@ -335,7 +334,7 @@ class AsyncSandbox(AsyncFiles):
 
 
 def _asked_in(loop: asyncio.AbstractEventLoop, hooks: object | None) -> object | None:
-    """The same hooks; an `on_ask` that is a coroutine function runs in `loop`, where the program's own things are."""
+    """The same hooks; an `on_ask` that is a coroutine function runs in `loop`, the program's own."""
     hook = getattr(hooks, ASK, None)
     if not iscoroutinefunction(hook):
         return hooks

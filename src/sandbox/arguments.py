@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Path = str | os.PathLike[str]
     Command = str | Sequence[str | bytes | os.PathLike[str]]
 
-LONGEST = 1e9  # seconds: a longer timeout is as good as none, and the guest's numbers end
+LONGEST = 1e9  # seconds: a longer timeout is as good as none, and would overflow the guest's numbers
 
 
 def words(command: Command) -> str | list[str | bytes]:
@@ -62,13 +62,13 @@ def seconds(timeout: float | None, name: str = "timeout") -> float | None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise InvalidArgument("{name} is a number of seconds, not {given!r}", name=name, given=timeout)
-    if not timeout > 0:  # "not": NaN
+    if not timeout > 0:  # written so that it also refuses NaN
         raise InvalidArgument("{name} must be more than 0 seconds, not {given!r}", name=name, given=timeout)
     return min(float(timeout), LONGEST)
 
 
 def variables(env: Mapping[str, str] | None) -> dict[str, str]:
-    """Variables for one command. Raises InvalidArgument, which names the variable."""
+    """Variables for one command. Raises InvalidArgument, naming the variable."""
     found: dict[str, str] = {}
     for name, value in (env or {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -82,7 +82,7 @@ def variables(env: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def whole_input(input: bytes | str | None, stdin: bytes | str | None) -> bytes | None:
-    """What the command reads: `stdin` is another name of `input`. None: nothing. Raises InvalidArgument."""
+    """What the command reads: `stdin` is another name of `input`. None is no input. Raises InvalidArgument."""
     if input is not None and stdin is not None:
         raise InvalidArgument("input and stdin are the same: give one of them")
     given = stdin if input is None else input

@@ -55,19 +55,19 @@ class AsyncFiles(ABC):
     async def exists(self, path: Path) -> bool:
         """Whether there is something at `path` inside; a link counts when it leads to something.
 
-        Raises OSError for anything but "not there", as when a tenant may not look.
+        Raises OSError for any other problem than "not there", such as missing permission.
         """
         return await self._threads.run(lambda: self.sync.exists(path))
 
     async def mkdir(self, path: Path, mode: int = 0o755, parents: bool = True) -> None:
-        """Makes a directory inside; with `parents` those above it too, and one that is there is no error.
+        """Makes a directory inside; with `parents`, also those above it, and one that exists is no error.
 
         Raises OSError.
         """
         await self._threads.run(lambda: self.sync.mkdir(path, mode, parents))
 
     async def remove(self, path: Path, recursive: bool = False) -> None:
-        """Removes a file, a link or an empty directory inside; with `recursive` all that is in one. Raises OSError."""
+        """Removes a file, link or empty directory inside; with `recursive`, any directory. Raises OSError."""
         await self._threads.run(lambda: self.sync.remove(path, recursive))
 
     async def rename(self, old: Path, new: Path) -> None:
@@ -83,7 +83,7 @@ class AsyncFiles(ABC):
         await self._threads.run(lambda: self.sync.symlink(target, path))
 
     async def read_link(self, path: Path) -> str:
-        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is no link."""
+        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is not a link."""
         return await self._threads.run(lambda: self.sync.read_link(path))
 
     async def upload(self, source: Path, target: Path) -> list[str]:

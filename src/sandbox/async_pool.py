@@ -57,7 +57,7 @@ class AsyncPool:
         self._threads = Threads()
 
     async def start(self) -> Self:
-        """Begins to build, unless it has begun. Raises what `Pool()` raises, and SandboxClosed."""
+        """Begins to build, unless it has already. Raises what `Pool()` raises, and SandboxClosed."""
         if self._closed:
             raise SandboxClosed("the pool is closed")
         if self._pool is None:
@@ -100,9 +100,9 @@ class AsyncPool:
     ) -> AsyncIterator[Outcome]:
         """Does `work` for each item, each in a sandbox of its own, and yields the outcomes as they come.
 
-        As `Pool.map`; a function gets an AsyncSandbox and may be a coroutine function. Who stops iterating (with
-        `aclose`) or is cancelled ends every sandbox that is under way. Raises InvalidArgument, and what made all of
-        them impossible, such as ConfigError.
+        As `Pool.map`; a function gets an AsyncSandbox and may be a coroutine function. Stopping the iteration (with
+        `aclose`), or being cancelled, ends every sandbox that is in use. Raises InvalidArgument, and any error that
+        would meet every item, such as ConfigError.
         """
         most = checked_concurrency(concurrency, self.sync.size)
         mapping = _Mapping(self.get, _runner(work, arguments.seconds(timeout)), checked_retries(retries), give)
@@ -126,7 +126,7 @@ class AsyncPool:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def fill(self, timeout: float | None = None) -> bool:
-        """Waits until all are ready, or for so long. Returns whether they are. Raises what building one raised last."""
+        """Waits until all are ready, or `timeout` seconds. Returns whether they are. Raises the last build's error."""
         return await self._threads.run(lambda: self.sync.fill(timeout))
 
     async def stats(self) -> PoolStats:
@@ -134,7 +134,7 @@ class AsyncPool:
         return self.sync.stats()
 
     async def close(self) -> None:
-        """Ends the sandboxes that wait here; those that were handed out go on. Idempotent."""
+        """Ends the sandboxes that were not handed out; the others go on. Idempotent."""
         self._closed = True
         if self._pool is not None:
             await self._threads.run(self._pool.close)
@@ -169,18 +169,18 @@ class _Mapping:
             sandbox = await _to_its_end(self._get(**given), AsyncSandbox.close)
         except HOPELESS:
             raise
-        except Exception as problem:  # noqa: BLE001 - this item's, and others may go well
+        except Exception as problem:  # noqa: BLE001 - it is this item's, and others may succeed
             return failed(index, item, problem, attempts)
         try:
             return judged(index, item, await self._run(sandbox, item), attempts)
-        except Exception as problem:  # noqa: BLE001 - whatever the work raised is its outcome
+        except Exception as problem:  # noqa: BLE001 - what the work raised is its outcome
             return failed(index, item, problem, attempts)
         finally:
             await _to_its_end(sandbox.close())
 
 
 async def _to_its_end(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]] | None = None) -> T:
-    """What `work` returns. Cancelled meanwhile, it still ends, and `undo` gets its result: nothing is left behind."""
+    """What `work` returns. When cancelled, it still runs to its end, and `undo` gets the result: nothing is left."""
     task = asyncio.ensure_future(work)
     cancelled = False
     while not task.done():

@@ -1,7 +1,7 @@
 """A running command for asyncio programs: the methods of `Process`, as coroutines.
 
-A thread of the sandbox's own reads the command's output, at most `WINDOW` bytes ahead of the program; nothing that a
-coroutine waits for is lost when it is cancelled.
+A thread of the sandbox's own reads the command's output, at most `WINDOW` bytes ahead of the program. A coroutine that
+is cancelled while it waits loses no output.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class AsyncProcess:
     async def _close(self) -> None:
         self._ahead.abandon()
         if isinstance(self._process, SharedProcessView):
-            self._process.close()  # which wakes the reader; the command runs on
+            self._process.close()  # this wakes the reader; the command runs on
         else:
             self._process.kill()
         await asyncio.wait([self._pump])
@@ -177,7 +177,7 @@ class _Ahead:
         self._changed = Condition()
 
     def wait(self, size: int) -> bool:
-        """Until there is room for a piece of that size. False: nobody wants it any more."""
+        """Waits until there is room for a piece of that size. Returns False when nobody will read it."""
         with self._changed:
             while self._bytes >= WINDOW and not self._abandoned:
                 self._changed.wait()
@@ -185,7 +185,7 @@ class _Ahead:
             return not self._abandoned
 
     def taken(self, size: int) -> None:
-        """The program has read so much."""
+        """The program has read `size` bytes."""
         with self._changed:
             self._bytes -= size
             self._changed.notify()

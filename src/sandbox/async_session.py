@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AsyncCodeSession:
-    """An interpreter inside that keeps its state between calls to `run`; one at a time runs."""
+    """An interpreter inside that keeps its state between calls to `run`, which run one at a time."""
 
     def __init__(self, session: CodeSession, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         """`in_thread` runs a function that may block; made by `AsyncSandbox`."""
@@ -55,12 +55,12 @@ class AsyncCodeSession:
     async def interrupt(self) -> None:
         """Interrupts the code that runs now, as Ctrl-C would: its `run` returns with an error. The state stays.
 
-        Nothing happens when none runs. Raises SandboxClosed.
+        Does nothing when no code runs. Raises SandboxClosed.
         """
         self._session.interrupt()
 
     async def restart(self) -> None:
-        """Ends the interpreter, killing what runs in it: the next `run` begins with a new one. Raises nothing."""
+        """Kills the interpreter with all that runs in it; the next `run` starts a new one. Raises nothing."""
         await self._in_thread(self._session.restart)
 
     async def close(self) -> None:

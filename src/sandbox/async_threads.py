@@ -15,9 +15,9 @@ MOST_AT_ONCE = 1024
 
 
 class _Handing(Generic[T]):
-    """Work whose result somebody takes, or nobody: then the thread that made it undoes it.
+    """Work with a result that its caller may no longer want; then the thread that produced the result undoes it.
 
-    Not the loop: a program that was interrupted ends its loop at once, and what runs in the sandbox would stay.
+    The loop cannot do that: an interrupted program ends its loop at once, and what runs in the sandbox would stay.
     """
 
     def __init__(self, work: Callable[[], T], undo: Callable[[T], object]) -> None:
@@ -36,7 +36,7 @@ class _Handing(Generic[T]):
         return result
 
     def abandon(self) -> bool:
-        """Nobody takes the result. Whether it is there already, and the caller's to undo."""
+        """The result is not wanted any more. Returns whether it exists already; then the caller must undo it."""
         with self._changing:
             self._abandoned = True
             return bool(self._made)
@@ -52,9 +52,9 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="sandbox")
 
     async def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """What `work` returns. When the caller is cancelled meanwhile, its result is given to `undo`."""
+        """What `work` returns. When the caller is cancelled meanwhile, `undo` gets the result."""
         loop = asyncio.get_running_loop()
-        # Without a pool the sandbox is closed: what is asked still gets its answer, in one of the loop's threads.
+        # When the sandbox is closed there is no pool: the loop's own threads do what is still asked.
         if undo is None:
             return await asyncio.shield(loop.run_in_executor(self._pool, work))
         handing = _Handing(work, undo)
@@ -66,7 +66,7 @@ class Threads:
             raise
 
     def close(self) -> None:
-        """No further threads."""
+        """Starts no further threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=False)
             self._pool = None

@@ -1,7 +1,7 @@
 """Brings what an ended sandbox committed on its branch to the person's repository, at the end of a run or later.
 
 The layer is opened once more behind walls, without network, where git packs the commits; outside,
-`branches/received_commits.py` judges the pack. Killed at any point, it leaves the layer as it was, and can be repeated.
+`branches/received_commits.py` checks the pack. Killed at any point, it leaves the layer as it was and can be repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MESSAGE = "Uncommitted changes of {identity}"
-# What decides which files git sees inside; everything else is closed.
+# The settings that decide which files git sees inside; all others keep their strict defaults.
 KEPT = ("blocked_patterns", "allowed_patterns", "deny_read", "deny_write", "toolchains")
 
 
@@ -57,8 +57,8 @@ def bring(
     """Brings the commits of the ended sandbox `identity` to its branch, or to the branch `to`.
 
     `config` is the sandbox's own. With `commit_rest`, changes that are not committed become one commit first. With
-    `force` the branch need not be continued. An overlay with nothing left in it is removed. Raises SandboxError when
-    the commits are refused; then they stay in the overlay.
+    `force` the commits need not continue the branch. An overlay with nothing left in it is removed. Raises SandboxError
+    when the commits are refused; then they stay in the overlay.
     """
     workspace = Workspace.find(home(), identity, ended=True)
     target = Target.load(workspace.directory)
@@ -84,12 +84,12 @@ def bring(
 
 @dataclass(slots=True)
 class _Packed:
-    """What git inside says; believed only where the host can check it."""
+    """What git inside reports; the host relies only on what it can check."""
 
-    tip: str | None  # what the branch is inside
+    tip: str | None  # the commit that the branch points to inside
     uncommitted: int  # files
     on_branch: bool  # whether HEAD is on it
-    named: list[str]  # what all refs name
+    named: list[str]  # the commits that all refs point to
 
 
 def _other(target: Target, name: str) -> Target:
@@ -108,7 +108,7 @@ def _packed(
     commit_rest: bool,
     pack: Any,
 ) -> _Packed:
-    """What is inside; the pack is written."""
+    """Reads the state of the repository inside, and writes the pack."""
     asked = config.get("filesystem") or {}
     filesystem = {key: asked[key] for key in KEPT if key in asked}
     filesystem |= {"root": workspace.root, "overlay": True, "branch": target.name}
@@ -142,7 +142,7 @@ class Reopened(Sandbox):
 
 
 class _alone:
-    """One at a time, also of several processes: two overlays on one layer would disturb each other."""
+    """A lock, across processes too: two overlays on one layer would disturb each other."""
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, "bringing")

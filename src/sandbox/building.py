@@ -1,7 +1,7 @@
-"""Building one sandbox: the part of `Sandbox` that decides what stands and starts what serves it.
+"""Building one sandbox: the part of `Sandbox` that decides what is built and starts what serves it.
 
-Each part, once it is there, says in `_endings` how it is given back. What decides is imported by the function that
-needs it: the launcher works meanwhile.
+Each part, once it exists, adds to `_endings` what closes it. Functions import the modules they need themselves: the
+launcher works meanwhile.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SYSTEM_PATH = f"{sys.base_prefix}/lib"
 
 
 class Serving:
-    """What serves a sandbox and looks after it while it stands. `Sandbox` sets what is declared first."""
+    """What serves a running sandbox and looks after it. `Sandbox` sets the attributes that are declared first."""
 
     config: Config
     id: str
@@ -86,7 +86,7 @@ class Serving:
         def ports(self) -> list[Port]: ...
 
     def _register(self) -> Registration:
-        """Our entry in the registry, made when it is first needed."""
+        """The sandbox's entry in the registry, made when it is first needed."""
         if self._registration is None:
             from sandbox.policy.environment import EnvFilter
             from sandbox.registry.registration import Registration
@@ -99,7 +99,7 @@ class Serving:
         return self._registration
 
     def _tell_notices(self) -> None:
-        """What is hidden, and what of a limit cannot be held here."""
+        """Adds notices about what is hidden and which limits cannot be enforced here, and records all notices."""
         self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
         self.notices += self._logins.notices if self._logins is not None else []
         if self._project_state is not None:
@@ -112,7 +112,7 @@ class Serving:
             self.record.write("policy_decision", notice, severity="warn")
 
     def _serve(self) -> None:
-        """Starts everything that serves the sandbox and looks after it while it stands."""
+        """Starts everything that serves the running sandbox and looks after it."""
         running, plan = self._running, self._plan
         if self.config.filesystem.ask:
             from sandbox.guards.tripwire import require_armed
@@ -146,7 +146,7 @@ class Serving:
             self._endings.append(self._guard.stop_watching)
 
     def _layered(self) -> list[str]:
-        """The directories of the project that have a layer of the state's: docs/agents.md."""
+        """The directories of the project whose changes go to a layer of the kept state: docs/agents.md."""
         names, filesystem = self.config.state.project, self.config.filesystem
         if not names or not self._can.overlay or filesystem.show_host:
             return []
@@ -156,14 +156,14 @@ class Serving:
         return [] if is_home else names
 
     def _refuse_servers(self, network: Network) -> None:
-        """Raises ConfigError when the host's port of our own server is among those that tenants could reach."""
+        """Raises ConfigError when tenants could reach a port of our own server on the host."""
         if network.localhost_ports:
             from sandbox.registry.servers import refuse_servers
 
             refuse_servers(home(), network.localhost_ports)
 
     def _gate(self) -> GateThread:
-        """What will answer every connection, with the secrets' placeholders where tenants look for them."""
+        """The thread that will answer every connection. Puts the secrets' placeholders where tenants look for them."""
         from sandbox.network.gate_thread import GateThread
 
         network = self.config.network
@@ -219,10 +219,10 @@ class Serving:
 
 
 class Building(Serving):
-    """What is decided before a sandbox stands. It is made by `Sandbox` alone."""
+    """What is decided before the walls are built. Only `Sandbox` derives from it."""
 
     def _arrange(self, directory: str | None) -> None:
-        """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
+        """Decides what is built, and makes what must exist before. `directory` is the tenants' own, if any."""
         from sandbox.layout.paths import writable_trees
 
         filesystem, can = self.config.filesystem, self._can
@@ -262,7 +262,7 @@ class Building(Serving):
         self._cover()
 
     def _reserve(self) -> list[str]:
-        """Makes the names in the project that tenants must not make. Returns them."""
+        """Makes the directories in the project that tenants must not make. Returns their names."""
         from sandbox.layout.paths import project_root
 
         filesystem = self.config.filesystem
@@ -273,11 +273,11 @@ class Building(Serving):
         return []
 
     def _furnish(self) -> None:
-        """Adds the directories to the plan that are more than the host's files."""
+        """Adds to the plan the directories that are more than the host's files."""
         if self._mounts is not None:
             from sandbox.optional_parts import layer_of_changes, outside_repository
 
-            self._register()  # a layer is kept in the entry
+            self._register()  # the layer is kept in the registry entry
             layer = layer_of_changes(self)
             self._mounts.furnish(self._plan, layer, outside_repository(self, layer))
             self._register().note("mounts.json", self._mounts.ways)
@@ -293,7 +293,7 @@ class Building(Serving):
             keep_project_state(self)
 
     def _cover(self) -> None:
-        """What replaces or covers files of the plan, when all of them are known."""
+        """Replaces and covers files of the plan, once all of them are known."""
         from sandbox.guards.tripwire import arm, require_tripwires
 
         filesystem = self.config.filesystem
@@ -342,7 +342,7 @@ class Building(Serving):
         return made
 
     def _freeze_what_is_acted_on(self) -> None:
-        """A project that programs on the host act on, such as `~/.claude`, is no place for tenants to write to."""
+        """Makes the project read-only where programs on the host act on its files, as they do in `~/.claude`."""
         from sandbox.layout.paths import frozen_project
 
         place = frozen_project(self.config.filesystem)
@@ -358,7 +358,7 @@ class Building(Serving):
         )
 
     def _freeze_what_signs(self) -> None:
-        """What the host's signer runs and believes is not for tenants to change, with or without signing here."""
+        """Keeps tenants from changing what the host's signer runs and trusts, whether or not this sandbox signs."""
         from sandbox.guards.scan import signs
 
         if signs(self.config):
@@ -368,7 +368,7 @@ class Building(Serving):
             filesystem.deny_write = [*filesystem.deny_write, *frozen(self.config)]
 
     def _look_at_path(self, trees: Sequence[str]) -> None:
-        """Programs that the person starts by name: in the home directory they are frozen, elsewhere looked at."""
+        """Guards programs that the person starts by name: frozen in the home directory, reported elsewhere."""
         tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
         mine = (os.path.realpath(one or ".") for one in os.get_exec_path() if not one.startswith("/usr/"))
         if not any(f"{one}/".startswith(tops) for one in mine):
@@ -378,13 +378,13 @@ class Building(Serving):
         places, filesystem = on_path(trees), self.config.filesystem
         user = os.path.realpath(os.path.expanduser("~"))
         if user in trees:
-            # Those in hidden directories (`~/.local/bin`) are shown read-only as it is.
+            # Those in hidden directories (`~/.local/bin`) are read-only anyway.
             plain = [one for one in places if one != user and not one[len(user) + 1 :].startswith(".")]
             filesystem.deny_write = [*filesystem.deny_write, *plain]
         self._guard.note_programs(places)
 
     def _freeze_own_program(self, trees: Sequence[str]) -> None:
-        """Our own code is not for tenants to change, wherever it is installed. The check is quick, for every start."""
+        """Keeps tenants from changing our own code, wherever it is installed. Quick, because every start does it."""
         tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
         paths = [os.path.realpath(one or ".") for one in (*sys.path, sys.prefix) if not one.startswith(SYSTEM_PATH)]
         if not tops or not any(f"{path}/".startswith(tops) for path in (*paths, os.path.realpath(__file__))):
@@ -408,7 +408,7 @@ class Building(Serving):
 
 
 def nobody_there(address: str, port: int) -> socket.socket:
-    """How the gate reaches inside before the walls stand: not at all."""
+    """How the gate reaches inside before the walls are built: not at all."""
     raise ConnectionRefusedError(f"{address}:{port}: the sandbox is not ready")
 
 
@@ -418,13 +418,13 @@ def asks_of(made: Callable[[], Asking]) -> Asks:
 
 
 def settle(made: list[Asking]) -> None:
-    """Whoever has answered hears that it was carried out, before the connection ends."""
+    """Lets those who answered learn that it was carried out, before their connection ends."""
     for one in made:
         one.settle()
 
 
 def withdraw(made: list[Asking]) -> None:
-    """Nobody waits for an answer any more."""
+    """Withdraws all open questions."""
     for one in made:
         one.close()
 
@@ -436,7 +436,7 @@ def has_mounts(config: Config) -> bool:
 
 
 def with_placeholders(asked: Mapping[str, str], held: Mapping[str, str]) -> dict[str, str]:
-    """The variables that name a secret (`${NAME}`), with its placeholder instead."""
+    """The variables that name a secret (`${NAME}`), with the placeholder in its place."""
     found: dict[str, str] = {}
     for variable, value in asked.items():
         for name, placeholder in held.items():
@@ -447,7 +447,7 @@ def with_placeholders(asked: Mapping[str, str], held: Mapping[str, str]) -> dict
 
 
 def take_providers(config: Given) -> tuple[Given, dict[str, Provider]]:
-    """Provider objects among a caller's `vfs.mounts`, apart from the plain rest."""
+    """Separates the provider objects in a caller's `vfs.mounts` from the plain configuration."""
     if config is None or isinstance(config, Config) or not (config.get("vfs") or {}).get("mounts"):
         return config, {}
     from sandbox.vfs.arrange import take_providers

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ChangeMethods(ABC):
-    """What `Sandbox` can do with changes. It is made by `Sandbox` alone, which furnishes what is declared here."""
+    """What `Sandbox` can do with changes. Only `Sandbox` derives from it, and sets the attributes declared here."""
 
     id: str
     _closed: bool

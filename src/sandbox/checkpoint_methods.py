@@ -28,7 +28,7 @@ FORKS_MOST = 64  # in one call
 
 
 class CheckpointMethods(ABC):
-    """What `Sandbox` can do with its own state. It is made by `Sandbox` alone, which furnishes what is declared."""
+    """What `Sandbox` can do with its own state. Only `Sandbox` derives from it, and sets what is declared here."""
 
     id: str
     engine: str
@@ -45,9 +45,9 @@ class CheckpointMethods(ABC):
     _command: Sequence[str] | None
     _resolve: Callable[[str, int], Sequence[str]] | None
     _origin: Origin | None = None  # what a restored sandbox starts from
-    _forked_from: GateThread | None = None  # the gate of the sandbox that it is a fork of, until it is built
+    _forked_from: GateThread | None = None  # while a fork is built: the gate of the sandbox that it comes from
     _paused = False
-    _forks: list[Any]  # those that others asked for
+    _forks: list[Any]  # made for other processes
     _saving: Lock  # held while it is paused, resumed or saved
 
     def pause(self) -> None:
@@ -64,7 +64,7 @@ class CheckpointMethods(ABC):
                 self.record.write("sandbox_lifecycle", "paused")
 
     def resume(self) -> None:
-        """Has everything inside go on. Idempotent. Raises WallError, SandboxClosed."""
+        """Lets everything inside go on. Idempotent. Raises WallError, SandboxClosed."""
         self._alive()
         with self._saving:
             if self._paused:
@@ -75,8 +75,8 @@ class CheckpointMethods(ABC):
     def checkpoint(self, name: str | None = None) -> Checkpoint:
         """Saves the sandbox under a name, for `Sandbox.restore`; it goes on running. See docs/checkpoints.md.
 
-        With a virtual machine that is memory, processes and files; else the files alone, as `saves` of the result
-        says. Raises SandboxError when something of it cannot be saved, and InvalidArgument for the name.
+        With a virtual machine it saves memory, processes and files, else only the files; `saves` of the result says
+        which. Raises SandboxError when it cannot be saved whole, and InvalidArgument for the name.
         """
         from sandbox.checkpoints.store import Unfinished, described
 
@@ -91,8 +91,8 @@ class CheckpointMethods(ABC):
     def fork(self, n: int = 1) -> list[Self]:
         """Returns `n` new sandboxes that go on from here, each with its own id, record, network and project layer.
 
-        Open connections are reset in them, and commands that run here run there too, with nobody at the other end.
-        With an engine that saves files alone, nothing runs in them yet. Raises what `checkpoint` and `Sandbox` raise.
+        Open connections are reset in them. Commands that run here run there too, with nobody connected to them.
+        With an engine that saves only files, nothing runs in them yet. Raises what `checkpoint` and `Sandbox` raise.
         """
         from sandbox.checkpoints.store import Unfinished
 
@@ -116,9 +116,9 @@ class CheckpointMethods(ABC):
     ) -> Self:
         """Starts a sandbox that goes on from a checkpoint.
 
-        A checkpoint holds no secrets and no values of `environment.set`: `config` gives those again that have no
-        source of their own. Raises NotFound; SandboxError when the checkpoint is damaged, not this user's alone, or
-        made with another QEMU, kernel or system than those here; ConfigError for a value that is missing; and what
+        A checkpoint holds no secrets and no values of `environment.set`: give those that have no source of their own
+        again in `config`. Raises NotFound; SandboxError when the checkpoint is damaged, accessible to other users, or
+        made with another QEMU, kernel or system than the present one; ConfigError for a missing value; and what
         `Sandbox` raises.
         """
         from sandbox.checkpoints.origin import given_again
@@ -130,7 +130,7 @@ class CheckpointMethods(ABC):
         return cls._start_from(path, about, asked, hooks, None)
 
     def _keep_forks(self, n: int) -> list[str]:
-        """Forks for somebody in another process, who reaches them by their ids. They end with this sandbox."""
+        """Makes forks for another process, which reaches them by their ids. They end with this sandbox."""
         forks = self.fork(n)
         self._forks += forks
         return [one.id for one in forks]
@@ -193,7 +193,7 @@ class CheckpointMethods(ABC):
 
         running = self._pausable()
         self._refuse_shared()
-        # What lies over a place is the host's: a package cache, which the fork has too.
+        # Places under something of the host's, such as a package cache, are left out: the fork has that too.
         covered = {target for _, target in self._plan.cached} | {bind.target for bind in self._plan.binds}
         places = [path for path, _ in self._plan.scratch if path not in covered]
         layer = workspace_of(self.id) if self.config.filesystem.overlay else None
@@ -233,7 +233,7 @@ class CheckpointMethods(ABC):
         return self._running
 
     def _refuse_shared(self) -> None:
-        """What a fork cannot have a copy of."""
+        """Raises SandboxError for anything that a fork cannot have its own copy of."""
         filesystem, vfs = self.config.filesystem, self.config.vfs
         lent = [
             ("filesystem.allow_write", bool(filesystem.allow_write)),
@@ -261,7 +261,7 @@ class CheckpointMethods(ABC):
 
 
 def _several(start: Callable[[], Any], n: int) -> list[Any]:
-    """`n` of what `start` gives, as many at a time as there are processors; all of them or none."""
+    """`n` results of `start`, made as many at a time as there are processors; all of them or none."""
     if n == 1:
         return [start()]
     from concurrent.futures import ThreadPoolExecutor

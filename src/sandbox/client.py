@@ -3,9 +3,9 @@
     with Client({"network": {"allowed_hosts": ["packages.example.org"]}}) as sb:   # starts `sandbox --rpc`
         print(sb.exec("echo hello").stdout)
 
-    sb = attach("vm-a1b2c3d4")                                         # one that runs already
+    sb = attach("vm-a1b2c3d4")                                         # a sandbox that runs already
 
-Errors are the same exceptions that `Sandbox` raises; what has no counterpart is `RpcError`.
+Errors are the same exceptions that `Sandbox` raises; an error without a counterpart there is an `RpcError`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Client(ClientFiles):
         With `create`, a sandbox is created over the `connection`, too.
 
         The server is `command`, else the one that the variable SANDBOX_COMMAND names, else `sandbox`, with `--rpc`.
-        `hooks` is an object as `Sandbox` takes it; its functions run here, in threads, whatever the other process does.
+        `hooks` is an object as for `Sandbox`; its functions run in this process, in threads.
         Raises what `Sandbox` raises, and SandboxError when the server cannot be started.
         """
         asked = dict(config or {})
@@ -72,7 +72,7 @@ class Client(ClientFiles):
             asked["hooks"] = named(hooks)
         self._connection = connection or Connection.start(command or _server())
         self._owns = connection is None or create
-        self._reach: Callable[[str], Connection] = _by_socket  # how to come to another sandbox of the same owner
+        self._reach: Callable[[str], Connection] = _by_socket  # how to reach another sandbox of the same owner
         if hooks is not None:
             from sandbox.rpc.hooks import answer
 
@@ -153,7 +153,7 @@ class Client(ClientFiles):
     ) -> Iterator[Chunk | ExecResult]:
         """Runs a command as `exec` does. Yields its output as it comes, and the result, without output, last.
 
-        Who stops iterating kills the command. A reader that is slow slows the command down. Raises what `exec` raises.
+        Stopping the iteration kills the command. A slow reader slows the command down. Raises what `exec` raises.
         """
         with self._streamed(_asked(command, working_dir, cwd, env, timeout) | _input(input, stdin)) as process:
             yield from process.chunks()
@@ -196,7 +196,7 @@ class Client(ClientFiles):
     def connect(self, name: str) -> RemoteProcess:
         """Joins the command that was started with `keep=name`; what it printed last comes first.
 
-        Raises NotFound when none of that name runs.
+        Raises NotFound when no command of that name runs.
         """
         asked = {"keep": arguments.kept_name(name), "credit": WINDOW}
         return RemoteProcess(self._connection, self._connection.stream("connect", asked))
@@ -205,7 +205,7 @@ class Client(ClientFiles):
         """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
 
         It is a Jupyter kernel where `ipykernel` is inside, else our own small interpreter; "jupyter" or "plain" asks
-        for one. It starts with the first `run`. Raises InvalidArgument.
+        for that one. It starts with the first `run`. Raises InvalidArgument.
         """
         return self.session("python", kernel)
 
@@ -222,7 +222,7 @@ class Client(ClientFiles):
         self, command: Command, directory: str | None, *, env: Mapping[str, str] | None, input: bytes | None,
         timeout: float | None,
     ) -> RemoteProcess:  # fmt: skip
-        """A command as `AsyncSandbox` starts one."""
+        """Starts a command the way `AsyncSandbox` does."""
         return self._streamed(_asked(command, directory, None, env, timeout) | _input(input, None))
 
     def _streamed(self, asked: dict[str, Any]) -> RemoteProcess:
@@ -238,15 +238,15 @@ class Client(ClientFiles):
     def asks(self, watch: bool = False) -> list[Ask]:
         """Returns the questions that wait for an answer (docs/asks.md), the oldest first.
 
-        With `watch`, somebody here follows `ask` events and answers from now on, so questions wait for that. Raises
-        SandboxClosed.
+        With `watch`, the caller follows `ask` events and answers them from now on, so questions wait for its answer.
+        Raises SandboxClosed.
         """
         return [Ask(**one) for one in self._connection.call("asks", {"watch": watch})["asks"]]
 
     def answer(self, id: int, answer: str) -> None:
         """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
 
-        Raises NotFound when it was answered or its time is over, InvalidArgument, and SandboxError when the config
+        Raises NotFound when it was already answered or has expired, InvalidArgument, and SandboxError when the config
         cannot be written.
         """
         self._answer(id, answer, "")
@@ -255,9 +255,9 @@ class Client(ClientFiles):
         self._connection.call("answer", {"ask": id, "answer": answer, "by": by})
 
     def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
-        """Connects to a TCP port that a program inside listens on. Raises OSError when nobody does, SandboxClosed.
+        """Connects to a TCP port that a program inside listens on. Raises OSError when none does, SandboxClosed.
 
-        The socket is one end of a pair whose other end this client carries into the sandbox.
+        The socket is one end of a pair; the client passes on what goes through its other end to the sandbox and back.
         """
         from sandbox.rpc.tunnel import tunnel
 
@@ -276,9 +276,9 @@ class Client(ClientFiles):
         return BrowserEndpoints(**self._connection.call("browser", {}))
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
-        """Calls `handler` with every event from now on, in a thread of its own. Returns what ends that.
+        """Calls `handler` with every event from now on, in a thread of its own. Returns what unsubscribes it.
 
-        What a handler raises is printed, and changes nothing.
+        An exception in a handler is printed and otherwise ignored.
         """
         return self._connection.events.subscribe(handler)
 
@@ -295,7 +295,7 @@ class Client(ClientFiles):
         self._connection.call("pause", {})
 
     def resume(self) -> None:
-        """Has everything inside go on. Idempotent. Raises WallError, SandboxClosed."""
+        """Lets everything inside go on. Idempotent. Raises WallError, SandboxClosed."""
         self._connection.call("resume", {})
 
     def checkpoint(self, name: str | None = None) -> Checkpoint:
@@ -334,22 +334,22 @@ class Client(ClientFiles):
     ) -> None:
         """Changes how long the sandbox lives: `lifetime` seconds from now, and `idle_timeout` seconds without use.
 
-        None: no such end. What is not given stays as it is. Raises InvalidArgument, SandboxClosed.
+        None removes that limit. A limit that is not given stays as it is. Raises InvalidArgument, SandboxClosed.
         """
         given = {"lifetime": lifetime, "idle_timeout": idle_timeout}
         asked = {name: arguments.seconds(value, name) for name, value in given.items() if value is not ...}
         self._connection.call("extend", asked)
 
     def close(self, grace: float = 0.0) -> None:
-        """Ends the sandbox that this client started; only leaves one that it attached to. Idempotent.
+        """Ends the sandbox if this client started it, else only disconnects. Idempotent.
 
-        Commands that run have `grace` seconds to end by themselves; no new one is started meanwhile.
+        Running commands have `grace` seconds to end by themselves; no new one is started meanwhile.
         """
         if self._owns and not self._connection.ended:
             try:
                 self._connection.call("close", {"grace": grace})
             except SandboxClosed:
-                pass  # it has ended by itself
+                pass  # it has already ended
         self._connection.close()
 
     def __enter__(self) -> Self:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sandbox.vfs.changes import Change
     from sandbox.vfs.workspace import Applied, Workspace
 
-_PAGE = 2 * 2**20  # large files travel in pieces of this size …
-_AHEAD = 4  # … of which so many are under way at a time
+_PAGE = 2 * 2**20  # large files are sent in pieces of this size
+_AHEAD = 4  # pieces that are on their way at a time
 
 
 class ClientFiles(FileMethods):
@@ -34,7 +34,7 @@ class ClientFiles(FileMethods):
 
     def read_file(self, path: Path, max_bytes: int = FILE_LIMIT) -> bytes:
         """Returns the content of a file inside. Raises OSError, also when it has more than `max_bytes` bytes."""
-        whole = io.BytesIO()  # which gives its content away without a copy
+        whole = io.BytesIO()  # its `getvalue` makes no copy
         for size, page in self._pages(path):
             if max(size, whole.tell() + len(page)) > max_bytes:
                 raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", os.fspath(path))
@@ -57,14 +57,14 @@ class ClientFiles(FileMethods):
         return found
 
     def mkdir(self, path: Path, mode: int = 0o755, parents: bool = True) -> None:
-        """Makes a directory inside; with `parents` those above it too, and one that is there is no error.
+        """Makes a directory inside; with `parents`, also those above it, and one that exists is no error.
 
         Raises OSError.
         """
         self._connection.call("mkdir", {"path": _path(path), "mode": mode, "parents": parents})
 
     def remove(self, path: Path, recursive: bool = False) -> None:
-        """Removes a file, a link or an empty directory inside; with `recursive` all that is in one. Raises OSError."""
+        """Removes a file, link or empty directory inside; with `recursive`, any directory. Raises OSError."""
         self._connection.call("remove", {"path": _path(path), "recursive": recursive})
 
     def rename(self, old: Path, new: Path) -> None:
@@ -80,14 +80,14 @@ class ClientFiles(FileMethods):
         self._connection.call("symlink", {"target": _path(target), "path": _path(path)})
 
     def read_link(self, path: Path) -> str:
-        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is no link."""
+        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is not a link."""
         answer = self._connection.call("read_link", {"path": _path(path)}, _Target)
         return answer.target if answer.target_bytes is None else os.fsdecode(answer.target_bytes)
 
     # -- in pages
 
     def _pages(self, path: Path) -> Iterator[tuple[int, bytes]]:
-        """The file's size, as it was then, and a page of its content."""
+        """Pages of the file's content, each with the file's size at that moment."""
         asked = {"path": _path(path), "length": _PAGE}
         first = self._connection.call("read_file", {**asked, "offset": 0}, Content)
         yield first.size, first.content

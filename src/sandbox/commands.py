@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Starting:
-    """How a command is started, followed and judged. Part of `Sandbox`, which furnishes what is declared here."""
+    """How a command is started, followed and judged. Part of `Sandbox`, which sets the attributes declared here."""
 
     config: Config
     record: Record
@@ -40,7 +40,7 @@ class Starting:
 
     @property
     def _null(self) -> int | None:
-        """The inside's /dev/null, for a stream that is to be nothing. Not the caller's to close."""
+        """The sandbox's /dev/null, for a stream that is not used. The caller must not close it."""
         return self._running.null()
 
     if TYPE_CHECKING:  # of `Sandbox`
@@ -58,7 +58,7 @@ class Starting:
     ) -> LocalProcess:
         """Starts a command whose whole input is known: `input`, or nothing. Its `chunks()` feed it and yield output.
 
-        Does not wait until it runs: a command that cannot start says so there.
+        Does not wait until it runs: `chunks()` raises when it cannot start.
         """
         nothing = self._null if input is None else None
         process = self._launch(command, directory, env, timeout, stdio=(nothing, None, None))
@@ -78,7 +78,7 @@ class Starting:
         stdio: tuple[int | None, int | None, int | None] = (None, None, None),
         more: Launched | None = None,
     ) -> LocalProcess:
-        """Starts a command and waits until it runs. Descriptors in `stdio` are its streams, and stay the caller's."""
+        """Starts a command and waits until it runs. It gets the descriptors in `stdio`; the caller still owns them."""
         process = self._launch(command, directory, env, timeout, pty, keep, stdio, more)
         try:
             process.wait_started()
@@ -90,7 +90,7 @@ class Starting:
     def _service(self, command: Command, *, env: Mapping[str, str] | None = None) -> LocalProcess:
         """Starts a program that serves the sandbox itself, such as its display, and waits until it runs.
 
-        It is nobody's command: no time limit is for it, it is not listed, and it does not keep the sandbox alive.
+        It does not count as a command: it has no time limit, is not listed, and does not keep the sandbox alive.
         """
         argv = _argv(command)
         request: dict[str, object] = {
@@ -143,7 +143,7 @@ class Starting:
         return process
 
     def _follow(self, process: LocalProcess, argv: list[bytes], started: Started, more: Launched | None) -> None:
-        """Arranges what happens here when the command runs, ends, or cannot be started."""
+        """Arranges what happens on the host when the command runs, ends, or cannot be started."""
 
         def runs(pid: int) -> None:
             label = {} if started.label is None else {"label": started.label}
@@ -203,7 +203,7 @@ class Starting:
     # -- what only the outside knows
 
     def _explain(self, name: bytes, problem: CommandError) -> CommandError:
-        """A command that is there outside: why not inside, and what would show it."""
+        """For a command that exists only outside: says why it is missing inside, and what would show it."""
         if problem.exit_code != 127 or not self._plan.walls:
             return problem
         from sandbox.layout.toolchains import hidden_program
@@ -212,7 +212,7 @@ class Starting:
         return problem if found is None else CommandError(found, exit_code=127)
 
     def _judge(self, argv: list[bytes], result: ExecResult) -> None:
-        """How a command ended: whether memory ran out, and on the record."""
+        """Finds out whether a command ran out of memory, and puts its end on the record."""
         if result.exit_code != 0 and not result.timed_out:
             reason = self._running.out_of_memory()
             if reason is not None:
@@ -251,9 +251,9 @@ class Commands(Starting):
 
         It starts in the project, or in `working_dir` (`cwd` is the same), reads `input` (`stdin` is the same) and has
         the variables `env` besides the sandbox's. After `timeout` seconds it is killed; the result says so in
-        `timed_out` and has the output until then. Each output is kept up to `max_output` bytes; the rest is cut, and
-        marked. `on_stdout` and `on_stderr` are called with each piece of output as it comes; what they raise kills the
-        command.
+        `timed_out` and has the output until then. Each output is kept up to `max_output` bytes; a mark says how
+        much was cut. `on_stdout` and `on_stderr` are called with each piece of output as it comes; an exception in them
+        kills the command.
 
         Raises CommandError when the command never started, and with `check=True` also when it failed, with its result
         and both outputs; InvalidArgument; SandboxClosed when the sandbox ended meanwhile.
@@ -282,7 +282,7 @@ class Commands(Starting):
     ) -> Iterator[Chunk | ExecResult]:
         """Runs a command as `exec` does. Yields its output as it comes, and the result, without output, last.
 
-        Who stops iterating kills the command. A reader that is slow slows the command down. Raises what `exec` raises.
+        Stopping the iteration kills the command. A slow reader slows the command down. Raises what `exec` raises.
         """
         directory, given = arguments.directory(working_dir, cwd), arguments.whole_input(input, stdin)
         with self._begin(command, directory, env=env, input=given, timeout=timeout) as process:
@@ -327,7 +327,7 @@ class Commands(Starting):
     def _join(self, name: str) -> Process:
         """Joins the command that was started with `keep=name`; what it printed last comes first.
 
-        Raises NotFound when none of that name runs.
+        Raises NotFound when no command of that name runs.
         """
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
@@ -337,7 +337,7 @@ class Commands(Starting):
         """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
 
         It is a Jupyter kernel where `ipykernel` is inside, else our own small interpreter; "jupyter" or "plain" asks
-        for one. It starts with the first `run`. Raises InvalidArgument.
+        for that one. It starts with the first `run`. Raises InvalidArgument.
         """
         return self.session("python", kernel)
 

@@ -1,4 +1,4 @@
-"""`connect`: of the class, a sandbox on a server; of a sandbox, a command that runs in it.
+"""`connect`: called on the class, it returns a sandbox on a server; on a sandbox, a command that runs in it.
 
 sandbox = Sandbox.connect("https://sandboxes.example.org", token)
 process = sandbox.connect("build")          # was started with keep="build"
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sandbox.protocols import Process
 
     class Remote(Protocol):
-        """What `Sandbox.connect` is."""
+        """The type of `Sandbox.connect`."""
 
         def __call__(
             self,
@@ -43,7 +43,7 @@ def remote(
 ) -> Client:
     """Creates a sandbox on a server (`sandbox serve`), or with `id` uses one that runs there: docs/server.md.
 
-    What it returns has the same methods. One that was created so ends when it is closed, or when this process ends.
+    What it returns has the same methods. A sandbox created this way ends when it is closed, or when this process ends.
     `certificates` is a file of certificates to trust in place of the system's. Raises what `Sandbox` raises, Denied
     when the token may not do that, and SandboxError when the server cannot be reached.
     """
@@ -51,7 +51,7 @@ def remote(
 
 
 class Connect:
-    """Both of them, told apart by whether a sandbox is there."""
+    """A descriptor: `remote` on the class, `_join` on a sandbox."""
 
     if TYPE_CHECKING:
 

@@ -43,7 +43,7 @@ class Message(str):
         message.values = values
         return message
 
-    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]:  # copied and pickled with both
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]:  # so that a copy or pickle keeps both
         return (self.template,), dict(self.values)
 
 
@@ -118,14 +118,14 @@ class LimitUnavailable(SandboxError):
 
 
 class InvalidArgument(SandboxError, ValueError):
-    """An argument of a call makes no sense: a timeout that is no number, a variable without a value."""
+    """An argument of a call is invalid: a timeout that is not a number, a variable without a value."""
 
 
 class CommandError(SandboxError):
     """The command never ran, or failed under `check=True`.
 
-    `exit_code` is the one a shell would give; 126 or 127 when it never ran. `result` is how it ended, with both
-    outputs, and None when it never ran.
+    `exit_code` is the one a shell would give; 126 or 127 when it never ran. `result` says how it ended, with both
+    outputs; it is None when it never ran.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class CommandError(SandboxError):
 
     @property
     def stderr(self) -> str:
-        """What it complained about until then."""
+        """What it wrote to standard error until then."""
         return "" if self.result is None else self.result.stderr
 
 
@@ -151,7 +151,7 @@ class SandboxClosed(SandboxError):
 
 
 class SandboxLost(SandboxClosed):
-    """The sandbox was on a machine of a cluster that is gone, or whose agent is."""
+    """The cluster's machine that the sandbox was on, or its agent there, is gone."""
 
 
 class NotFound(SandboxError):

@@ -29,7 +29,7 @@ class Events:
         self._lock = Lock()
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
-        """Calls `handler` with every event from now on; returns what ends the subscription."""
+        """Calls `handler` with every event from now on; returns a function that ends the subscription."""
         with self._lock:
             self._handlers = (*self._handlers, handler)
 
@@ -40,7 +40,7 @@ class Events:
         return unsubscribe
 
     def emit(self, happened: dict[str, object]) -> None:
-        """Tells every listener. One that raises is the listener's problem, never the sandbox's."""
+        """Calls every listener. An exception in a listener never reaches the sandbox."""
         for handler in self._handlers:
             try:
                 handler(happened)

@@ -1,4 +1,4 @@
-"""The base of the small objects that a sandbox returns: a result, and what it tells about itself."""
+"""The base of the small objects that a sandbox returns: results, and information about itself."""
 
 from __future__ import annotations
 

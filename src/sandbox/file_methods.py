@@ -1,4 +1,4 @@
-"""The file methods that are made of other methods: the same for a sandbox here and one in another process."""
+"""The file methods that are built from other methods: the same for a sandbox in this process and in another one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT_MOST = 64 * 2**20  # bytes of a file that is edited
 
 
 class FileMethods(ABC):
-    """Text, whole directories, edits and searches, on top of what a sandbox can do with single files."""
+    """Text, whole directories, edits and searches, built on the operations on single files."""
 
     def read_text(self, path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Returns the content of a file inside as text. Raises OSError, and UnicodeDecodeError."""
@@ -33,7 +33,7 @@ class FileMethods(ABC):
     def exists(self, path: Path) -> bool:
         """Whether there is something at `path` inside; a link counts when it leads to something.
 
-        Raises OSError for anything but "not there", as when a tenant may not look.
+        Raises OSError for any other problem than "not there", such as missing permission.
         """
         try:
             self.stat(path)
@@ -45,8 +45,8 @@ class FileMethods(ABC):
         """Copies a file or directory of the host to `target` inside, replacing files that are there.
 
         A directory's content is added to what is in `target`. Links below `source` are made again as links, never
-        followed; permissions of files are kept. Returns what was left out, because it is no file, directory or link.
-        Raises OSError; what has been copied until then stays.
+        followed; permissions of files are kept. Returns what was left out because it is not a file, directory or link.
+        Raises OSError; what was copied before the error stays.
         """
         from sandbox.transfer import upload
 
@@ -55,8 +55,8 @@ class FileMethods(ABC):
     def download(self, source: Path, target: Path) -> list[str]:
         """Copies a file or directory inside to `target` on the host, replacing files that are there.
 
-        As `upload`, the other way. Nothing is ever written through a link that is in `target`, nor outside it. What is
-        copied comes from untrusted programs, links that point elsewhere included. Raises OSError.
+        As `upload`, in the other direction. Nothing is ever written through a link in `target`, nor outside it. What is
+        copied comes from untrusted programs, including links, which may point anywhere. Raises OSError.
         """
         from sandbox.transfer import download
 
@@ -67,7 +67,7 @@ class FileMethods(ABC):
     def edit(self, path: Path, old: str, new: str, replace_all: bool = False) -> int:
         """Replaces `old` with `new` in a text file inside, and returns how many times.
 
-        `old` must be there, and only once unless `replace_all` is set: else nothing is changed. Permissions are kept.
+        `old` must occur, and only once unless `replace_all` is set; otherwise nothing is changed. Permissions are kept.
         Raises InvalidArgument, OSError, and UnicodeDecodeError when the file is not UTF-8.
         """
         text = self.read_file(path, TEXT_MOST).decode()
@@ -118,7 +118,7 @@ class FileMethods(ABC):
     ) -> list[GrepMatch]:
         """Returns the lines below `path` inside that match an extended regular expression, at most `limit`.
 
-        The search runs inside, by `grep -E`, within 1 GiB and a minute. `glob` limits it to files of such
+        `grep -E` does the search inside, limited to 1 GiB of memory and a minute. `glob` limits it to files with such
         names. Binary files and `.git` are left out, long lines are cut. Raises InvalidArgument for an expression that
         grep cannot read, CommandError where there is no grep, and SandboxClosed.
         """
@@ -126,7 +126,7 @@ class FileMethods(ABC):
 
         return grep(self.exec, pattern, str(path), glob, ignore_case, limit)
 
-    # -- what those are made of
+    # -- what those are built from
 
     @abstractmethod
     def exec(
@@ -164,14 +164,14 @@ class FileMethods(ABC):
 
     @abstractmethod
     def mkdir(self, path: Path, mode: int = 0o755, parents: bool = True) -> None:
-        """Makes a directory inside; with `parents` those above it too, and one that is there is no error.
+        """Makes a directory inside; with `parents`, also those above it, and one that exists is no error.
 
         Raises OSError.
         """
 
     @abstractmethod
     def remove(self, path: Path, recursive: bool = False) -> None:
-        """Removes a file, a link or an empty directory inside; with `recursive` all that is in one. Raises OSError."""
+        """Removes a file, link or empty directory inside; with `recursive`, any directory. Raises OSError."""
 
     @abstractmethod
     def chmod(self, path: Path, mode: int) -> None:
@@ -183,7 +183,7 @@ class FileMethods(ABC):
 
     @abstractmethod
     def read_link(self, path: Path) -> str:
-        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is no link."""
+        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is not a link."""
 
     @abstractmethod
     def _read_pieces(self, path: Path) -> Iterator[bytes]:
@@ -191,4 +191,4 @@ class FileMethods(ABC):
 
     @abstractmethod
     def _write_pieces(self, path: Path, pieces: Iterator[memoryview], mode: int) -> None:
-        """Makes or replaces a file of such content."""
+        """Makes or replaces a file with that content."""

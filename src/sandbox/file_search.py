@@ -1,7 +1,7 @@
-"""Searching below a directory inside: by name, as a picture of the tree, and by content.
+"""Searching below a directory inside: by name, as an indented tree, and by content.
 
-Names and contents come from inside. Names are compared on this side, piece by piece; expressions that can take
-forever run inside, where the sandbox's limits hold.
+Names and contents come from inside. Names are compared on the host, one path component at a time; regular expressions,
+which can take forever, run inside, where the sandbox's limits apply.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEPTH_MOST = 64
 LINE_MOST = 500  # characters of a line that matched
 GREP_BYTES = 4 * 2**20
 GREP_SECONDS = 60.0
-# An expression of a few letters can need all memory there is, and not every sandbox has a limit.
+# A short expression can use up all memory, and not every sandbox has a limit.
 GREP_BOUNDED = ["/bin/sh", "-c", 'ulimit -v 1048576; exec "$@"', "sh", "grep"]
 
 
@@ -71,14 +71,14 @@ def tree(files: FileMethods, path: str, depth: int, limit: int) -> str:
 
 
 def _walk(files: FileMethods, path: str, show_git: bool, depth: int = DEPTH_MOST) -> Iterator[tuple[str, FileInfo]]:
-    """Everything below a directory, parents first and in order; what may not be listed is left out."""
+    """Everything below a directory, parents first and in order; directories that cannot be listed are left out."""
     left = ENTRIES_MOST
     waiting: list[tuple[str, FileInfo]] = []
 
     def look(directory: str) -> None:
         try:
             inside = files.list_files(f"{path}/{directory}" if directory else path)
-        except (OSError, SandboxError) as problem:  # not to be listed, gone, or too large
+        except (OSError, SandboxError) as problem:  # not readable, gone, or too large
             if not directory or isinstance(problem, SandboxClosed):
                 raise
             return

@@ -1,7 +1,7 @@
 """Files inside, from outside: the part of `Sandbox` that reads and changes them.
 
-Always with a tenant's rights and through descriptors that the guest opened: a path cannot lead where a tenant
-could not go, whatever links are on it.
+Every operation has a tenant's rights and goes through descriptors that the guest opened: whatever links are in a path,
+it cannot lead where a tenant could not go.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Files(FileMethods):
-    """What `Sandbox` can do with files. It is made by `Sandbox` alone, which furnishes what is declared here."""
+    """What `Sandbox` can do with files. Only `Sandbox` derives from it, and sets the attributes declared here."""
 
     _plan: Plan
     _running: Running
@@ -67,14 +67,14 @@ class Files(FileMethods):
         return FileInfo(name, kind_of(mode), answer["size"], stat.S_IMODE(mode), answer["mtime_ns"])
 
     def mkdir(self, path: Path, mode: int = 0o755, parents: bool = True) -> None:
-        """Makes a directory inside; with `parents` those above it too, and one that is there is no error.
+        """Makes a directory inside; with `parents`, also those above it, and one that exists is no error.
 
         Raises OSError.
         """
         self._file("mkdir", path, mode=mode & 0o777, parents=parents)
 
     def remove(self, path: Path, recursive: bool = False) -> None:
-        """Removes a file, a link or an empty directory inside; with `recursive` all that is in one. Raises OSError."""
+        """Removes a file, link or empty directory inside; with `recursive`, any directory. Raises OSError."""
         self._file("remove", path, recursive=recursive)
 
     def rename(self, old: Path, new: Path) -> None:
@@ -90,7 +90,7 @@ class Files(FileMethods):
         self._file("symlink", path, target=os.fsencode(target))
 
     def read_link(self, path: Path) -> str:
-        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is no link."""
+        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is not a link."""
         return os.fsdecode(self._file("readlink", path)["target"])
 
     # -- by descriptor where the host can have one, else piece by piece through the guest
@@ -98,8 +98,8 @@ class Files(FileMethods):
     def _open_file(self, path: Path, flags: int, mode: int = 0o644) -> int:
         """A descriptor of a regular file inside. Raises OSError as `os.open` does, and for anything else.
 
-        EXDEV: only tenants can open it, or no descriptor crosses. Then it is moved in pieces, `_read_at` and
-        `_write_at`.
+        EXDEV means that only tenants can open it, or that no descriptor can leave the sandbox. Then `_read_at` and
+        `_write_at` move the content in pieces.
         """
         self._used()
         _, fds = self._running.file("open", self._path(path), flags=flags, mode=mode & 0o777)
@@ -107,7 +107,7 @@ class Files(FileMethods):
         try:
             found = os.fstat(fd).st_mode
         except PermissionError:
-            # The kernel lets only tenants into a FUSE mount of theirs, not even us who serve it.
+            # The kernel lets only tenants into their FUSE mount, not even us, who serve it.
             os.close(fd)
             raise OSError(errno.EXDEV, "served by a provider: use read_file and write_file", os.fspath(path)) from None
         if not stat.S_ISREG(found):
@@ -149,7 +149,7 @@ class Files(FileMethods):
                     data = data[file.write(data) :]
 
     def _read_at(self, path: Path, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """`length` bytes from `offset` on (None: to the end), as they come. Raises OSError."""
+        """`length` bytes from `offset` on (None: to the end), piece by piece. Raises OSError."""
         while length is None or length > 0:
             size = PIECE if length is None else min(length, PIECE)
             data = self._file("read", path, offset=offset, size=size)["data"]
@@ -160,7 +160,7 @@ class Files(FileMethods):
             length = None if length is None else length - len(data)
 
     def _write_at(self, path: Path, offset: int, data: memoryview, mode: int = 0o644, truncate: bool = True) -> None:
-        """Writes `data` at `offset`; at 0 the file is emptied first, unless `truncate` says no. Raises OSError."""
+        """Writes `data` at `offset`; at 0 the file is emptied first, unless `truncate` is false. Raises OSError."""
         for at in range(0, len(data) or 1, PIECE):
             where = {"offset": offset + at, "truncate": truncate and offset + at == 0}
             self._file("write", path, data=bytes(data[at : at + PIECE]), mode=mode & 0o777, **where)
@@ -170,7 +170,7 @@ class Files(FileMethods):
         return self._running.file(operation, self._path(path), **more)[0]
 
     def _used(self) -> None:
-        """Somebody uses the sandbox. Raises SandboxClosed."""
+        """Notes that the sandbox is in use. Raises SandboxClosed."""
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
 

@@ -1,4 +1,4 @@
-"""Which hooks there are. A hook under any other name would never be called, and so guard nothing: it is an error."""
+"""The names of all hooks. A hook with another name would never be called and guard nothing, so it is an error."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def unknown_hook(name: str) -> ConfigError:
 def names_of(hooks: object) -> list[str]:
     """The hooks that an object has.
 
-    Raises ConfigError for a method whose name looks like a hook's and is not one (`before_opn`, `onRequest`), and for a
-    dict or any other object that has no hook.
+    Raises ConfigError for a method whose name only resembles a hook's (`before_opn`, `onRequest`), and for a dict or
+    any other object that has no hook.
     """
     if isinstance(hooks, dict | list | tuple | set | str | bytes):
         raise ConfigError(

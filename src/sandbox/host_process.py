@@ -1,7 +1,6 @@
 """Processes of the host, by their pid: waiting for one to end, sending it signals, finding its parent.
 
-Linux has pidfds and /proc. Other systems have neither: there a process is asked for by its number, again and again, and
-`ps` describes it.
+Linux has pidfds and /proc. Other systems have neither: there a process is polled by its number, and `ps` describes it.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
 
 LINUX = sys.platform == "linux"
 PS = "/bin/ps"  # not one from PATH: a project's directory may come first in it
-_SHORTEST, _LONGEST = 0.005, 0.5  # seconds between two questions
+_SHORTEST, _LONGEST = 0.005, 0.5  # seconds between two checks
 
 
 class ProcessHandle:
-    """A process that may end at any time. With a pidfd it never means a later process with the same number."""
+    """A process that may end at any time. With a pidfd it can never be a later process with the same number."""
 
     def __init__(self, pid: int, *, pidfd: bool = LINUX) -> None:
         """Raises ProcessLookupError when there is no such process."""
@@ -84,7 +83,7 @@ class ProcessHandle:
 
 
 def descendants(pid: int, most: int | None = None, *, proc: bool = LINUX) -> list[int]:
-    """The processes below `pid` whose parents are all alive. With `most`, the search ends when it has found so many."""
+    """The processes below `pid` whose parents are all alive. With `most`, the search ends at that number."""
     children = _children if proc else _children_from_ps()
     found: list[int] = []
     waiting, seen = [pid], {pid}

@@ -3,8 +3,8 @@
     from sandbox.i18n import _
 
     print(_("{count} entries, none altered").format(count=n))          # translated here
-    raise ConfigError("{name!r} is not a directory", name=name)        # English here, translated where it is printed
-    print(_.text(error))                                               # which is here
+    raise ConfigError("{name!r} is not a directory", name=name)        # English here, translated when it is printed
+    print(_.text(error))                                               # like this
 
 A message's English template is its key. Errors, decisions and notices carry a `Message` (errors.py): English text
 that keeps its template and values. Logs, records and `str(error)` are English; `_.text(error)` formats the template's
@@ -27,14 +27,14 @@ LANGUAGES = ("en", "zh-TW", "zh-CN")
 
 
 class Translator:
-    """The language of one process. A process talks to one person, so this is the one thing kept for all of it."""
+    """The language of one process. A process talks to one person, so this is kept once for the whole process."""
 
     def __init__(self) -> None:
         self.language: str | None = None
         self._messages: Mapping[str, str] | None = None
 
     def use(self, language: str | None) -> None:
-        """Translates into `language` (`ui.language`) from now on. None: what the environment says."""
+        """Translates into `language` (`ui.language`) from now on. None takes it from the environment."""
         self.language = language or preferred_language(os.environ)
         self._messages = None
 

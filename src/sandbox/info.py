@@ -1,4 +1,4 @@
-"""What a sandbox tells about its files, processes, ports and use of the machine.
+"""Information that a sandbox gives about its files, processes, ports and use of the machine.
 
 Each is a small object; `info.size` and `info["size"]` are the same, and `dict(info)` is plain data for JSON.
 """
@@ -87,18 +87,18 @@ class Stats(Fields):
     ) -> None:
         self.memory_bytes = memory_bytes  # of all processes together
         self.memory_peak_bytes = memory_peak_bytes
-        self.cpu_ms = cpu_ms  # user and system time, of those that have ended too
+        self.cpu_ms = cpu_ms  # user and system time, including processes that have ended
         self.processes = processes
-        self.lifetime_left = lifetime_left  # seconds; None: it ends when somebody ends it
+        self.lifetime_left = lifetime_left  # seconds; None: it has no such limit
 
 
 class Ask(Fields):
     """A question to the owner: may the sandbox reach a host (`kind` "host") or open a blocked file ("file")?
 
-    `host`, `port`, and for HTTP `method` and `path` say where to; for a file `path` and `operation`. `program`, `exe`
-    and `pid` are who wants it, as far as that is known: a program inside chooses its own name. `text` is the question
-    in English, safe to print. `answers` are those there are: "once", "sandbox", "always", "deny". `state` is "waiting",
-    "allowed", "denied", "expired" or "withdrawn"; then `answer` and `by` say how.
+    `host`, `port`, and for HTTP `method` and `path` are what it wants to reach; for a file, `path` and `operation`.
+    `program`, `exe` and `pid` say who asks, as far as known: a program inside chooses its own name. `text` is the
+    question in English, safe to print. `answers` are the possible ones: "once", "sandbox", "always", "deny". `state` is
+    "waiting", "allowed", "denied", "expired" or "withdrawn"; `answer` and `by` say what was answered, and by whom.
     """
 
     __slots__ = fields = (
@@ -133,7 +133,7 @@ class Ask(Fields):
 class Checkpoint(Fields):
     """A saved sandbox. `saves` is "machine" (memory, processes and files) or "files".
 
-    `sandbox` is the id of the one that was saved; `lost` are names of files that were open and had no path any more.
+    `sandbox` is the id of the one that was saved; `lost` are the names of open files that no longer had a path.
     """
 
     __slots__ = fields = ("name", "sandbox", "engine", "saves", "size", "created", "lost")

@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Inotify:
-    """One queue of the kernel's, given back by `close`. Its `fd` becomes readable when something happened."""
+    """One of the kernel's queues, until `close`. Its `fd` becomes readable when something has happened."""
 
     def __init__(self) -> None:
         """Raises OSError when this user has no queue left."""
@@ -27,7 +27,7 @@ class Inotify:
         os.close(self.fd)
 
     def add(self, path: str, wanted: int) -> int:
-        """The number under which `read` tells of this directory. Raises OSError, with ENOSPC at the kernel's bound."""
+        """Watches a directory; `read` reports it by the number returned. Raises OSError: ENOSPC at the limit."""
         number: int = _libc.inotify_add_watch(self.fd, os.fsencode(path), wanted)
         if number < 0:
             raise OSError(ctypes.get_errno(), "cannot be watched", path)
@@ -38,7 +38,7 @@ class Inotify:
         _libc.inotify_rm_watch(self.fd, number)
 
     def read(self) -> list[tuple[int, int, int, str]]:
-        """What happened, without waiting: number of the watch, mask, cookie that joins the halves of a rename, name."""
+        """What happened, without waiting: the watch's number, mask, cookie (joins both halves of a rename), name."""
         try:
             data = os.read(self.fd, 2**18)
         except BlockingIOError:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Lifetime:
     """Ends a sandbox in time. Its thread is started when there is something to wait for.
 
-    `busy` says whether a command runs, `end` ends the sandbox and is given the reason; neither may keep the sandbox
-    alive.
+    `busy` says whether a command runs; `end` gets the reason and ends the sandbox. Neither may hold a reference to the
+    sandbox.
     """
 
     def __init__(self, busy: Callable[[], bool], end: Callable[[str], object]) -> None:
@@ -34,7 +34,7 @@ class Lifetime:
         self._closed = False
 
     def set(self, lifetime: float | EllipsisType | None = ..., idle_timeout: float | EllipsisType | None = ...) -> None:
-        """Changes one or both, from now on, in seconds; None: no such end. Raises InvalidArgument."""
+        """Changes one or both, in seconds from now; None removes the limit. Raises InvalidArgument."""
         lives = lifetime if lifetime is ... else arguments.seconds(lifetime, "lifetime")
         idle = idle_timeout if idle_timeout is ... else arguments.seconds(idle_timeout, "idle_timeout")
         from threading import Condition, Thread
@@ -53,12 +53,12 @@ class Lifetime:
             self._changed.notify_all()
 
     def used(self) -> None:
-        """Somebody uses the sandbox now."""
+        """Notes that the sandbox is used now."""
         self._used_at = time.monotonic()
 
     @property
     def left(self) -> float | None:
-        """Seconds until the lifetime is over; None: it has no such end."""
+        """Seconds until the lifetime is over; None if it has no limit."""
         ends_at = self._ends_at
         return None if ends_at is None else max(0.0, ends_at - time.monotonic())
 

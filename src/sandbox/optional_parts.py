@@ -1,6 +1,6 @@
 """What only some sandboxes have: directories of their own, an image, kept state, a branch, questions about files.
 
-This is imported when the configuration asks for one of them. Each part says in `_endings` how it is given back.
+This is imported when the configuration asks for one of them. Each part adds to `_endings` what closes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def own_directories(building: Building) -> Mounts:
 
 
 def image_system(building: Building) -> System | None:
-    """The image at `/`, held until the end so that nobody removes it. In `max` nothing of it can be changed."""
+    """The image at `/`, held until the end so that nobody removes it. In mode `max` nothing in it can be changed."""
     from sandbox.config.image_choice import asked_image
 
     if asked_image(building.config) is None:
@@ -48,7 +48,7 @@ def image_system(building: Building) -> System | None:
 
 
 def kept_in_home(building: Building) -> list[tuple[str, str]]:
-    """The directories that the tenants' home keeps, on the host and inside."""
+    """The directories of the tenants' home that are kept: each path on the host, and inside."""
     from sandbox.layout.paths import project_root
     from sandbox.state.places import kept
 
@@ -71,7 +71,7 @@ def layer_of_changes(building: Building) -> str | None:
 
 
 def keep_project_state(building: Building) -> None:
-    """What an agent keeps in the project, in a layer of its own: docs/agents.md."""
+    """Keeps what an agent writes to its directories in the project in a layer of its own: docs/agents.md."""
     from sandbox.layout.project_state import ProjectState
     from sandbox.state.places import of_project
 
@@ -82,7 +82,7 @@ def keep_project_state(building: Building) -> None:
 
 
 def find_branch(building: Building, name: str) -> None:
-    """A branch of the sandbox's own: docs/branches.md."""
+    """Finds the sandbox's own branch, and marks it as in use: docs/branches.md."""
     from sandbox.branches.target import Target
 
     if building._kept_layer is not None:
@@ -96,7 +96,7 @@ def find_branch(building: Building, name: str) -> None:
 
 
 def outside_repository(building: Building, layer: str | None) -> tuple[str, str] | None:
-    """The repository's directory outside the project, which needs a layer of its own, and where that is kept."""
+    """A repository's directory outside the project needs a layer of its own: that directory, and where the layer is."""
     if building._branch is None or layer is None:
         return None
     if building._kept_layer is None:
@@ -109,7 +109,7 @@ def outside_repository(building: Building, layer: str | None) -> tuple[str, str]
 
 
 def file_asks(building: Serving, pid: int) -> FileAsks:
-    """What asks the owner about a blocked file that is touched."""
+    """Asks the owner when a blocked file is touched."""
     from sandbox.audit import file_entries
     from sandbox.guards.file_asks import FileAsks
 
@@ -122,7 +122,7 @@ def file_asks(building: Serving, pid: int) -> FileAsks:
 
 
 def report_changes(building: Serving) -> None:
-    """Watches what the kernel serves; what goes through FUSE tells by itself."""
+    """Watches the directories that the kernel serves; those served through FUSE report their changes themselves."""
     from sandbox.vfs.file_events import FileEvents
 
     ways = building._mounts.ways if building._mounts else {}
@@ -135,5 +135,5 @@ def report_changes(building: Serving) -> None:
 
 
 def tell_of_file(events: Events, operation: str, path: str, size: int) -> None:
-    """A change to a file, in the shape that events have."""
+    """Emits a change to a file as an event."""
     events.emit(event("file", op=operation, path=path, size=size))

@@ -1,4 +1,4 @@
-"""What the owner of a sandbox can see of it and change in it while it stands, besides commands and files."""
+"""What the owner of a running sandbox can see and change, besides commands and files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class OwnerMethods:
-    """Part of `Sandbox`, which sets what is declared here."""
+    """Part of `Sandbox`, which sets the attributes declared here."""
 
     config: Config
     record: Record
@@ -58,7 +58,7 @@ class OwnerMethods:
         self._change_network(lambda now: changes)
 
     def _change_network(self, change: Callable[[Network], Mapping[str, Any]]) -> None:
-        """Changes it to what `change` makes of what is in force; no other change comes in between."""
+        """Applies the changes that `change` makes from the present configuration; no other change comes in between."""
         with self._changing_network:
             changes = change(self.config.network)
             network = self.config.network.changed(changes)
@@ -69,7 +69,7 @@ class OwnerMethods:
         self.record.write("policy_decision", "network configuration changed", metadata={"keys": ", ".join(changes)})
 
     def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
-        """Connects to a TCP port that a program inside listens on. Raises OSError when nobody does, SandboxClosed."""
+        """Connects to a TCP port that a program inside listens on. Raises OSError when none does, SandboxClosed."""
         self._used()
         return self._running.dial(address, port)
 
@@ -113,8 +113,8 @@ class OwnerMethods:
     def asks(self, watch: bool = False) -> list[Ask]:
         """Returns the questions that wait for an answer (docs/asks.md), the oldest first.
 
-        With `watch`, somebody here follows `ask` events and answers from now on, so questions wait for that. Raises
-        SandboxClosed.
+        With `watch`, the caller follows `ask` events and answers them from now on, so questions wait for its answer.
+        Raises SandboxClosed.
         """
         self._alive()
         if watch:
@@ -125,7 +125,7 @@ class OwnerMethods:
     def answer(self, id: int, answer: str) -> None:
         """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
 
-        Raises NotFound when it was answered or its time is over, InvalidArgument, and SandboxError when the config
+        Raises NotFound when it was already answered or has expired, InvalidArgument, and SandboxError when the config
         cannot be written.
         """
         self._answer(id, answer, "the program")
@@ -134,11 +134,11 @@ class OwnerMethods:
         self._alive()
         self._asking().answer(id, answer, by)
 
-    # -- telling
+    # -- information
 
     @property
     def log(self) -> str:
-        """Where `sandbox logs` looks for what it printed, when it runs detached."""
+        """Where `sandbox logs` finds the output of a sandbox that runs detached."""
         assert self._registration is not None
         return self._registration.log
 
@@ -154,7 +154,7 @@ class OwnerMethods:
 
     @property
     def _undone(self) -> list[tuple[str, str]]:
-        """After `close`: what the host's git would have run, and where it is now ("": it could not be undone)."""
+        """After `close`: what the host's git would have run, and where it was moved to ("" if that failed)."""
         return self._guard.undone
 
     @property
@@ -163,9 +163,9 @@ class OwnerMethods:
         return self._guard.made
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
-        """Calls `handler` with every event from now on, in the thread where it happens. Returns what ends that.
+        """Calls `handler` with every event from now on, in the thread where it happens. Returns what unsubscribes it.
 
-        What a handler raises is printed, and changes nothing.
+        An exception in a handler is printed and otherwise ignored.
         """
         return self._events.subscribe(handler)
 
@@ -178,7 +178,7 @@ class OwnerMethods:
         return Stats(now.memory_bytes, now.memory_peak_bytes, now.cpu_ms, now.processes, self._lifetime.left)
 
     def _companion(self, kind: Callable[[Any], Any]) -> Any:
-        """The one `kind(self)`, made at the first call and closed when the sandbox ends. Raises SandboxClosed."""
+        """The only `kind(self)`, made at the first call and closed when the sandbox ends. Raises SandboxClosed."""
         self._alive()
         with self._lock:
             made = self._companions.get(kind)

@@ -20,7 +20,7 @@ PIECE = 2**17
 
 
 class ProcessView(ABC):
-    """A command seen from elsewhere. Who derives from it says how pieces come: `_receive`, and the rest of a process.
+    """A command seen from elsewhere. A subclass defines `_receive`, by which pieces arrive, and the rest of a process.
 
     One thread reads at a time; others may write, signal and close meanwhile.
     """
@@ -35,13 +35,14 @@ class ProcessView(ABC):
 
     @abstractmethod
     def _receive(self, timeout: float | None, stream: str | None = None) -> Chunk | None:
-        """The next piece; None at the end, when `result` is there. Raises TimeoutError, and why the command failed.
+        """The next piece; None at the end, when `result` is set. Raises TimeoutError, and why the command failed.
 
-        Only `stream` is asked for, if it is given: who can tell streams apart gives no other, and None at its end.
+        If `stream` is given, only that one is wanted: a subclass that can tell streams apart returns no other, and None
+        at the end of that one.
         """
 
-    def _taken(self, size: int) -> None:  # noqa: B027 - most need not know
-        """The reader has consumed so many bytes."""
+    def _taken(self, size: int) -> None:  # noqa: B027 - most subclasses do not need it
+        """The reader has consumed `size` bytes."""
 
     def _next(self, timeout: float | None = None) -> Chunk | None:
         if self._unread:

@@ -28,12 +28,12 @@ class Started:
         self.command = command
         self.tty = tty
         self.keep = keep
-        self.label: str | None = None  # what whoever launched it calls it
+        self.label: str | None = None  # its launcher's name for it
         self.started = time.time()
 
 
 class Launched:
-    """What a command has of whoever launched it (rpc/launches.py), instead of what the sandbox gives to others."""
+    """What a command gets from its launcher (rpc/launches.py) in place of what the sandbox gives to other commands."""
 
     __slots__ = ("announce", "direct", "label", "pairs", "umask")
 
@@ -41,16 +41,16 @@ class Launched:
         self.pairs = pairs  # its variables
         self.umask = umask
         self.label = label
-        self.direct = direct  # the program itself, where its shell is not needed
-        self.announce: Callable[[], None] = lambda: None  # tells its end to everybody, once it has ended
+        self.direct = direct  # the program to run without a shell, where none is needed
+        self.announce: Callable[[], None] = lambda: None  # emits the event of its end
 
 
 class Processes:
-    """The table. It holds no process itself: one that its owner forgets ends and is gone from here."""
+    """The table. It holds only weak references: a process that its owner drops ends, and disappears from here."""
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._waiting: list[Event] = []  # of those who wait for the end of a command
+        self._waiting: list[Event] = []  # one for each thread in `wait`
         self._count = 0
         self._running: dict[str, tuple[Started, ref[Process]]] = {}
         self._kept: dict[str, SharedProcess] = {}
@@ -67,7 +67,7 @@ class Processes:
     def add(self, started: Started, process: Process) -> None:
         """It was sent to the guest."""
         running = self._running
-        # Called while anything may be going on, so without the lock: one who waits looks again in time.
+        # Without the lock, since it may be called at any moment; `wait` looks again soon enough.
         running[started.id] = started, ref(process, lambda _: running.pop(started.id, None))
 
     def remove(self, started: Started) -> None:
@@ -78,20 +78,20 @@ class Processes:
                 one.set()
 
     def wait(self, seconds: float) -> None:
-        """Until nothing runs any more, at most so long."""
+        """Waits until nothing runs any more, at most `seconds`."""
         from threading import Event
 
         until, ended = time.monotonic() + seconds, Event()
         with self._lock:
             self._waiting.append(ended)
         while self._running and (left := until - time.monotonic()) > 0:
-            ended.wait(min(left, 0.1))  # a process that is forgotten wakes nobody
+            ended.wait(min(left, 0.1))  # a process that is garbage-collected sets no event
             ended.clear()
         with self._lock:
             self._waiting.remove(ended)
 
     def list(self) -> list[ProcessInfo]:
-        """Those that run, in the order they were started."""
+        """The running commands, in the order they were started."""
         from sandbox.info import ProcessInfo
 
         found = []
@@ -118,7 +118,7 @@ class Processes:
                 view = new.join(joined=False)
                 new.start()
                 return view, False
-        process.close()  # somebody else was faster
+        process.close()  # another thread was faster
         return other.join(), True
 
     def connect(self, name: str) -> SharedProcessView:

@@ -13,7 +13,7 @@ from sandbox.result import Chunk, ExecResult
 class Process(Protocol):
     """A running command. One thread reads its output at a time; others may write, signal and close meanwhile.
 
-    `pid` is its number inside. `result` is set when it has ended and that has been read or waited for.
+    `pid` is its number inside. `result` is set once its end has been read or waited for.
     """
 
     @property
@@ -22,7 +22,7 @@ class Process(Protocol):
 
     @property
     def result(self) -> ExecResult | None:
-        """How it ended; None until that is known here."""
+        """How it ended; None until that is known."""
 
     @property
     def tty(self) -> bool:

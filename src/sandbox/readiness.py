@@ -1,12 +1,12 @@
-"""One sleeping thread for all sandboxes of a process: it calls back when somebody connects to one of them, or later.
+"""One sleeping thread for all sandboxes of a process: it calls back when somebody connects to one, or after a delay.
 
-Every sandbox listens, for tenants' connections and for clients, and most of the time nobody comes. A thread for each of
-them is cheap to have, but the kernel looks at every thread of the machine whenever a new sandbox changes its root, so
-the thousandth would pay for all the others. The thread exists while anything is watched, and imports nothing heavy.
+Every sandbox listens for tenants' connections and for clients, and most of the time nobody connects. A thread for each
+is cheap to have, but the kernel looks at every thread of the machine whenever a new sandbox changes its root, so the
+thousandth would pay for all the others. The thread exists while anything is watched, and imports nothing heavy.
 
-`sandbox run` can do without it for a moment: `hold` keeps it from being started, the main thread looks at `fileno()`
-next to its command's output, and calls `release` soon. A command that ends first has saved the import of `threading`
-and what that imports, which is a tenth of the whole run.
+`sandbox run` can do without it for a moment: `hold` delays its start, and the main thread polls `fileno()` along with
+its command's output and soon calls `release`. If the command ends before that, the import of `threading` and of what
+that imports is saved, a tenth of the whole run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Later:
         self._waiter.add_later(self)
 
     def cancel(self) -> None:
-        """It may still be called while it is being cancelled. Idempotent."""
+        """Cancels it; `due` may still be called meanwhile. Idempotent."""
         self._waiter.remove_later(self)
 
 
@@ -73,7 +73,7 @@ class _Waiter:
         self._held = False
 
     def hold(self) -> None:
-        self._held = hasattr(select, "epoll")  # which has a descriptor to look at
+        self._held = hasattr(select, "epoll")  # only epoll has a descriptor to poll
 
     def release(self) -> None:
         with self._lock:
@@ -101,7 +101,7 @@ class _Waiter:
 
     def add_later(self, later: Later) -> None:
         with self._lock:
-            # The thread sleeps until the first of them is due, and need not know of those after it.
+            # The thread sleeps until the first one is due, and need not be woken for later ones.
             first = all(later.at < one.at for one in self._laters)
             self._laters.add(later)
             loop = self._looping()
@@ -148,7 +148,7 @@ class _Waiter:
             self.add(watch)
 
     def fire_due(self) -> float | None:
-        """Called in the thread: calls what is due, and says in how many seconds the next is."""
+        """Called in the thread: calls what is due, and returns the seconds until the next one."""
         now = time.monotonic()
         with self._lock:
             due = [one for one in self._laters if one.at <= now]
@@ -163,7 +163,7 @@ class _Waiter:
 
 
 class _Loop:
-    """One life of the thread, from before it is started."""
+    """One run of the thread, which may not have started yet."""
 
     def __init__(self, fire: Callable[[int], None], fire_due: Callable[[], float | None]) -> None:
         self._fire = fire
@@ -203,7 +203,7 @@ class _Loop:
 
     def wake(self) -> None:
         if self._thread is None:
-            return  # it looks when it starts
+            return  # it will look when it starts
         try:
             self._wake.send(b"x")
         except OSError:
@@ -217,7 +217,7 @@ class _Loop:
             return
         from threading import current_thread
 
-        self.wake()  # the thread may have ended already, so this end is not its to close
+        self.wake()  # the thread may have ended already, so it leaves closing this end to us
         if self._thread is not current_thread():
             self._thread.join(_PATIENCE)
         self._wake.close()
@@ -255,12 +255,12 @@ def release() -> None:
 
 
 def fileno() -> int | None:
-    """While held: a descriptor that is readable when somebody comes; None if there is nothing to wait for."""
+    """While held: a descriptor that is readable when somebody connects; None if there is nothing to wait for."""
     return _current.fileno()
 
 
 def _after_fork() -> None:
-    """The child has no thread, and the sandboxes are its parent's."""
+    """The child process has no thread, and the sandboxes belong to its parent."""
     global _current
     _current = _Waiter()
 

@@ -3,7 +3,7 @@
     with Sandbox.connect("https://sandboxes.example.org", token) as sb:
         print(sb.exec("echo hello").stdout)
 
-It is `Client`, with the lines of JSON-RPC in the frames of a WebSocket.
+It is a `Client` whose lines of JSON-RPC travel in the frames of a WebSocket.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def remote(
 ) -> Client:
     """Creates a sandbox on the server at `url`, or with `id` uses one that runs there. It has the methods of `Sandbox`.
 
-    One that was created here ends when it is closed, or when this process ends. `certificates` is a file of
-    certificates to trust besides the system's. Raises what `Sandbox` raises, Denied when the token may not do that, and
+    A sandbox created here ends when it is closed, or when this process ends. `certificates` is a file of certificates
+    to trust in place of the system's. Raises what `Sandbox` raises, Denied when the token may not do that, and
     SandboxError when the server cannot be reached.
     """
     server = url.rstrip("/")
@@ -53,14 +53,14 @@ def remote(
 
 
 def _connection(url: str, token: str, certificates: str | None, context: ssl.SSLContext | None = None) -> Connection:
-    """JSON-RPC over a WebSocket. `context`: mutual TLS, as a cluster has it."""
+    """JSON-RPC over a WebSocket. `context` is for mutual TLS, as a cluster uses it."""
     headers = {"Authorization": f"Bearer {token}"}
     web = WebSocketClient(url, headers, certificates=certificates, context=context)
     return Connection(web.receive, lambda data: _sent(web, data), web.close, _Carrier(web))
 
 
 def _sent(web: WebSocketClient, data: memoryview) -> int:
-    """One frame. Raises OSError when the connection has ended, as a descriptor does."""
+    """Sends one frame. Raises OSError when the connection has ended, as writing to a descriptor does."""
     piece = bytes(data[:_PIECE])
     try:
         web.send(piece)
@@ -70,7 +70,7 @@ def _sent(web: WebSocketClient, data: memoryview) -> int:
 
 
 class _Carrier:
-    """The WebSocket as what a connection is made of."""
+    """The WebSocket in the shape that `Connection` expects of what it owns."""
 
     def __init__(self, web: WebSocketClient) -> None:
         self._web = web

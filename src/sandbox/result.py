@@ -74,16 +74,16 @@ class ExecResult(Fields):
         self.user_ms = user_ms
         self.system_ms = system_ms
         self.max_rss_kb = max_rss_kb
-        self.note = note  # why it ended, in words, when it was not its own doing
+        self.note = note  # why it ended, in words, when something else ended it
 
     @property
     def stdout(self) -> str:
-        """What it printed, as text; `stdout_bytes` is exactly what it was."""
+        """What it printed, as text; `stdout_bytes` has the exact bytes."""
         return self.stdout_bytes.decode(errors="replace")
 
     @property
     def stderr(self) -> str:
-        """What it wrote to standard error, as text; `stderr_bytes` is exactly what it was."""
+        """What it wrote to standard error, as text; `stderr_bytes` has the exact bytes."""
         return self.stderr_bytes.decode(errors="replace")
 
     @property
@@ -113,7 +113,7 @@ class ExecResult(Fields):
 
 
 class Collector:
-    """Output up to a limit; what is over it is counted, not kept, and marked."""
+    """Output up to a limit; the rest is only counted, and a mark says how much it was."""
 
     __slots__ = ("_parts", "_room", "_over")
 
@@ -138,7 +138,7 @@ class Collector:
 
 
 class Output:
-    """Both outputs of one command, collected; whoever wants each piece as it comes is called with it."""
+    """Both outputs of one command, collected; listeners are called with each piece as it comes."""
 
     __slots__ = ("_kept", "_listeners")
 
@@ -151,7 +151,7 @@ class Output:
         self._listeners = {"stdout": on_stdout, "stderr": on_stderr}
 
     def add(self, chunk: Chunk) -> object:
-        """Takes a piece. Gives what the listener returned, which may be awaitable."""
+        """Takes a piece. Returns what the listener returned, which may be awaitable."""
         self._kept[chunk.stream].add(chunk.data)
         listener = self._listeners[chunk.stream]
         return None if listener is None else listener(chunk.data)

@@ -52,8 +52,8 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
     """
 
     _door = True  # other processes of this user can attach to it
-    _launched: Started | None = None  # a launcher that was started before us: see `with_launcher`
-    _kept_layer: str | None = None  # an ended sandbox's overlay, to look into it once more: see `bring_branch.py`
+    _launched: Started | None = None  # a launcher that was started before the sandbox: see `with_launcher`
+    _kept_layer: str | None = None  # the overlay of an ended sandbox that is opened again: see `bring_branch.py`
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
         command: Sequence[str] | None = None,
         resolve: Callable[[str, int], Sequence[str]] | None = None,
     ) -> None:
-        """Builds the walls at once. The sandbox owns a copy of `config`: nothing done to either is seen in the other.
+        """Builds the walls at once. The sandbox has its own copy of `config`: changing one does not change the other.
 
         `hooks` see and change requests (docs/hooks.md) and file operations (docs/vfs.md); `command` is what
         `sandbox list` shows; `resolve(host, port)` gives the addresses of allowed hosts in place of the system's
@@ -72,7 +72,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
         if hooks is not None:
             from sandbox.hook_names import names_of
 
-            names_of(hooks)  # one that is misspelt would guard nothing
+            names_of(hooks)  # raises for a misspelt hook, which would guard nothing
         self._take(config)
         self.id = f"vm-{os.urandom(4).hex()}"
         self._hooks = hooks
@@ -80,7 +80,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
         self._resolve = resolve
         self._initial_state()
         self._registration: Registration | None = None
-        self.notices: list[str] = []  # what a person should know of this sandbox, a line each
+        self.notices: list[str] = []  # what a person should know about this sandbox, a line each
         self.record = open_record(self.config, self.id)
         self._questions: list[Asking] = []  # one, once it is needed
         self._asking = partial(asking, self._questions, self.id, self.record, self._events, hooks)
@@ -97,7 +97,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
         self._begin_life()
 
     def _take(self, config: Given) -> None:
-        """Makes a copy of `config` that is complete. Raises ConfigError."""
+        """Makes a complete copy of `config`. Raises ConfigError."""
         plain, self._providers = take_providers(config)
         self.config = with_mode_defaults(read_config(plain))
         if self.config.credentials:
@@ -108,7 +108,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
     def _initial_state(self) -> None:
         """What a sandbox has from its first moment to its last."""
         self._branch: Target | None = None
-        self._branch_in_use: InUse | None = None  # until the commits are there, which is after `close`
+        self._branch_in_use: InUse | None = None  # held until the commits are brought over, after `close`
         self._events = Events()
         self._lock = Lock()
         self._saving, self._changing_network = Lock(), Lock()
@@ -120,11 +120,11 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
         self._drain: Callable[[], None] = _nothing
         self.end_reason = ""  # why it ended, when nobody closed it
         self._owner = os.getpid()
-        # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
-        # must be collected at once, not when the collector next looks for cycles.
+        # What closes each part; the part made last goes first. None of these refers to the sandbox: when nobody uses it
+        # any more it must be collected at once, not when the collector next looks for cycles.
         self._endings: list[Callable[[], object]] = []
         self._companions: dict[object, Any] = {}
-        # A program that forgets us and ends: `__del__` would come too late, when none of our threads runs any more.
+        # For a program that ends without closing it: `__del__` would come too late, when our threads no longer run.
         self._at_exit = partial(close_forgotten, ref(self))
 
     def _begin_life(self) -> None:
@@ -156,7 +156,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
         try:
             self._arrange(started.directory)
             started.begin(self._plan)
-            self._register()  # while the walls are built: before any tenant, and nobody waits for it
+            self._register()  # before any tenant exists, while the walls are being built: costs no time
         except BaseException:
             started.abandon()
             raise
@@ -176,14 +176,14 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
         self._serve()
         if self._branch is not None and self._kept_layer is None:
             self._check_out(self._branch)
-        # The door last: whoever comes through it finds everything there.
+        # The socket for other processes comes last: whoever connects finds everything ready.
         self._endings.append(partial(withdraw, self._questions))
         if self._door:
             listener = Wiring.listen(self._register().socket, self)
             self._endings.append(listener.close)
             self._endings.append(partial(settle, self._questions))
             self._drain = listener.drain
-        self._register().check_switch()  # somebody may have pulled it since we were entered there
+        self._register().check_switch()  # it may have been pulled since the entry was made
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
 
     def _check_out(self, branch: Target) -> None:
@@ -214,7 +214,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
     ) -> None:
         """Changes how long the sandbox lives: `lifetime` seconds from now, and `idle_timeout` seconds without use.
 
-        None: no such end. What is not given stays as it is. Raises InvalidArgument, SandboxClosed.
+        None removes that limit. A limit that is not given stays as it is. Raises InvalidArgument, SandboxClosed.
         """
         self._alive()
         self._lifetime.set(lifetime, idle_timeout)
@@ -230,7 +230,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
     def close(self, grace: float = 0.0) -> None:
         """Ends every tenant and gives everything back. Idempotent; returns when nothing is left.
 
-        Commands that run have `grace` seconds to end by themselves; no new one is started meanwhile.
+        Running commands have `grace` seconds to end by themselves; no new one is started meanwhile.
         """
         with self._lock:
             first, self._closed = not self._closed, True
@@ -238,11 +238,11 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
                 self._closer = get_ident()
         if os.getpid() != self._owner:
             atexit.unregister(self._at_exit)
-            return  # a fork's copy: the sandbox is not its to end
+            return  # a forked child's copy: the sandbox belongs to the parent
         if not first:
-            # Somebody else closes (`sandbox kill`): a process that ended now would end that half-way.
+            # Another thread is closing it (`sandbox kill`): if the process ended now, that would stop half-way.
             if self._closer not in (0, get_ident()):
-                # Another thread than the main one may be a handler's, which the end itself waits for.
+                # A thread other than the main one may be a handler's, which closing itself waits for.
                 main = _in_main_thread()
                 if self._gone.acquire(timeout=-1 if main else PATIENCE):
                     self._gone.release()
@@ -284,7 +284,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
 
 
 def with_launcher(launcher: Started | None, config: Given, **more: Any) -> Sandbox:
-    """`Sandbox(config, **more)` with a launcher that works already, if there is one. It is given back if that fails."""
+    """`Sandbox(config, **more)` with a launcher that already runs, if any. On failure the launcher is ended."""
     made = Sandbox.__new__(Sandbox)
     made._launched = launcher
     try:
@@ -297,13 +297,13 @@ def with_launcher(launcher: Started | None, config: Given, **more: Any) -> Sandb
 
 
 def close_forgotten(sandbox: ref[Sandbox]) -> None:
-    """At the end of the program."""
+    """Closes a sandbox at the end of the program."""
     if (living := sandbox()) is not None:
         living.close()
 
 
 def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
-    """Its lifetime is over, or nobody uses it."""
+    """Ends a sandbox whose lifetime is over, or that nobody uses."""
     if (living := sandbox()) is not None:
         living.end_reason = reason
         living.record.write("sandbox_lifecycle", f"ending: {reason}")
@@ -311,8 +311,8 @@ def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
 
 
 def _in_main_thread() -> bool:
-    """Whether the process may end as soon as this thread goes on: whoever waits for a last answer gets it first."""
-    threading = sys.modules.get("threading")  # where it was not loaded, there is no other thread
+    """Whether the process may end as soon as this thread goes on, so that clients must get their last answer first."""
+    threading = sys.modules.get("threading")  # if it is not loaded, there is no other thread
     return threading is None or threading.current_thread() is threading.main_thread()
 
 
@@ -321,7 +321,7 @@ def _nothing() -> None:
 
 
 def asking(made: list[Asking], *parts: Any) -> Asking:
-    """A sandbox's questions to its owner; imported when there is one, or somebody waits for one."""
+    """A sandbox's questions to its owner; imported when the first one is asked or awaited."""
     if not made:
         from sandbox.asks.lazy_asks import Asking
 

@@ -1,5 +1,4 @@
-"""The sandboxes of one server: JSON-RPC's, the HTTP API's. What they have in common with the command line is in
-`service.py`."""
+"""The sandboxes of one server, JSON-RPC or HTTP. `service.py` has what they share with the command line."""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Sandboxes:
-    """The sandboxes that one server owns, and a way to every other one of this user. Safe to use from many threads."""
+    """The sandboxes that one server owns, and access to all others of this user. Safe to use from many threads."""
 
     def __init__(self, *, config_file: str | None = None, flags: Mapping[str, Any] | None = None, tell: Tell) -> None:
-        """`config_file` and `flags` are the server's own command line; they count for every sandbox it creates."""
+        """`config_file` and `flags` come from the server's own command line and apply to every sandbox it creates."""
         self._config_file = config_file
         self._flags = dict(flags or {})
         self._tell = tell
@@ -38,8 +37,8 @@ class Sandboxes:
     def create(self, asked: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
         """Starts a sandbox as the server's flags and, above them, a client's parameters (`asked`) say.
 
-        With `srt` as the only parameter, those are settings of Anthropic's sandbox-runtime, and as there no file is
-        read besides. Raises what `Sandbox` raises.
+        If `srt` is the only parameter, it has settings of Anthropic's sandbox-runtime, and as there no other file is
+        read. Raises what `Sandbox` raises.
         """
         return self._own_one(self._start(asked, hooks))
 
@@ -48,10 +47,10 @@ class Sandboxes:
         return self._own_one(Sandbox.restore(name, config, hooks=hooks))
 
     def create_restricted(self, asked: Mapping[str, Any], root: str) -> Sandbox:
-        """Starts a sandbox in `root` for somebody who may ask for less than the server's own layers say, not for more.
+        """Starts a sandbox in `root` for a client who may ask for less than the server's own layers allow, not more.
 
-        `root` is a real path that was found fit: what it leads to later, by a link, is not shown. Raises Denied for a
-        parameter that would widen the layers, and what `Sandbox` raises.
+        `root` is a real path that was checked: if it becomes a link later, its target is not shown. Raises Denied for a
+        parameter that would allow more than the layers do, and what `Sandbox` raises.
         """
         from sandbox.config.dialects import from_client
         from sandbox.config.restricted import restricted
@@ -68,16 +67,16 @@ class Sandboxes:
         return made
 
     def most_lifetime(self, id: str) -> tuple[float | None, float | None] | None:
-        """The layers' own `limits.lifetime` and `idle_timeout`, for a sandbox of `create_restricted`."""
+        """The layers' own `limits.lifetime` and `idle_timeout`, for a sandbox made by `create_restricted`."""
         with self._lock:
             return self._most_lifetime.get(id)
 
     def create_managed(self, config: Config) -> Sandbox:
-        """Starts a sandbox of exactly that configuration, for a manager. Raises what `Sandbox` raises."""
+        """Starts a sandbox with exactly that configuration, for a manager. Raises what `Sandbox` raises."""
         return self._own_one(Sandbox(config))
 
     def adopt(self, sandbox: Sandbox) -> None:
-        """From now on the sandbox is this server's: it ends with it."""
+        """From now on this server owns the sandbox: it ends with the server."""
         self._own_one(sandbox)
 
     def forget(self, id: str) -> None:
@@ -87,18 +86,18 @@ class Sandboxes:
             self._most_lifetime.pop(id, None)
 
     def configured(self, said: Mapping[str, Any]) -> Config:
-        """What the server's layers and, above them, `said` make. Raises ConfigError."""
+        """The configuration of the server's layers with `said` above them. Raises ConfigError."""
         return configuration(merged(self._flags, said), config_file=self._config_file).config
 
     def running(self) -> int:
-        """How many sandboxes this server owns that have not ended. Those that have are forgotten."""
+        """How many running sandboxes this server owns. Those that have ended are forgotten."""
         with self._lock:
             for id in [id for id, one in self._own.items() if one._closed]:
                 del self._own[id]
             return len(self._own)
 
     def close_all(self) -> None:
-        """Ends every sandbox that this server owns; it may create others."""
+        """Ends every sandbox that this server owns; it may create others afterwards."""
         with self._lock:
             own, self._own = list(self._own.values()), {}
         for sandbox in own:
@@ -131,7 +130,7 @@ class Sandboxes:
         return create(resolved, hooks=hooks, tell=self._tell)
 
     def get(self, id: str) -> Sandbox | Client:
-        """The sandbox of that id, which may be shortened: this server's own, or else a client attached to it.
+        """The sandbox with that id, which may be shortened: this server's own, or else a client attached to it.
 
         The caller closes a client. Raises NotFound, or SandboxError when it does not run.
         """

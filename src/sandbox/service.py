@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     Tell = Callable[[Widening], object]
 
 
-SRT_PATIENCE = "1h"  # srt waits for its callback however long that takes
+SRT_PATIENCE = "1h"  # srt waits for its callback without a limit
 
 
 def configuration(said: Mapping[str, Any], *, project: str | None = None, config_file: str | None = None) -> Resolved:
-    """What the user's file, `config_file`, the project's files and `said` ask for together. Raises ConfigError.
+    """What the user's file, `config_file`, the project's files and `said` configure together. Raises ConfigError.
 
-    `project` is where the project's files are; by default the `filesystem.root` of `said`, or this directory.
+    `project` is where the project's files are; by default the `filesystem.root` of `said`, or the current directory.
     """
     from sandbox.config.layers import resolve
 
     root = _root(said)
     if project is None and root != "." and not root.startswith(("/", "~")):
-        # Relative to this directory; the layers would take it as relative to the project, which it names.
+        # Relative to the current directory; the layers would take it as relative to the project, which it names.
         root = f"{os.getcwd()}/{root}"
         said = merged(said, {"filesystem": {"root": root}})
     return resolve(said, project=project or root, config_file=config_file)
@@ -44,8 +44,8 @@ def srt_config(
 ) -> Config:
     """Settings of Anthropic's sandbox-runtime as our configuration. Raises ConfigError with the setting's own name.
 
-    `strict`: a closed home, as `"strict": true` in the settings. `asking`: somebody answers for hosts that are not
-    listed, unless the settings are strict about those. `tell` is called with what a person should know.
+    `strict` closes the home, as `"strict": true` in the settings does. `asking` says that somebody answers questions
+    about hosts that are not listed, unless the settings forbid that. `tell` is called with what a person should know.
     """
     from sandbox.config.dialects.srt import translate
     from sandbox.config.model import Config
@@ -81,14 +81,14 @@ def create(
     agent: str | None = None,
     tell: Tell,
 ) -> Sandbox:
-    """Starts a sandbox as the layers say, or as `config`, which was made from them, says.
+    """Starts a sandbox with the configuration of the layers, or with `config`, which was made from it.
 
     What the project's files asked for and did not get is put on the record, and `tell` is called with each. `agent` is
-    whom the record names. Raises what `Sandbox` raises.
+    the name of the agent in the record. Raises what `Sandbox` raises.
     """
     asked = config or resolved.config
     launcher = _launch(asked)
-    from sandbox.sandbox import with_launcher  # it works while this is loaded
+    from sandbox.sandbox import with_launcher  # the launcher works while this is loaded
 
     sandbox = with_launcher(launcher, asked, hooks=hooks, command=command)
     try:
@@ -104,13 +104,13 @@ def create(
 
 
 def _launch(config: Config) -> Started | None:
-    """Starts the launcher before anything else, where it may wait for its plan. What fails here fails again in
-    `Sandbox`, which puts it on the record."""
+    """Starts the launcher before anything else, if it can wait for its plan. What fails here fails again in `Sandbox`,
+    which puts it on the record."""
     from sandbox.engines.choose import choose
 
     try:
         engine = choose(config)
-        # An image may have to be downloaded first, for minutes.
+        # An image may have to be downloaded first, which can take minutes.
         return engine.start() if engine.can.waits and config.image is None else None
     except (SandboxError, OSError):
         return None
@@ -133,9 +133,9 @@ def record_ignored(resolved: Resolved, record: Record) -> None:
 
 
 def pull_kill_switch(*, by: str, reason: str = "", close_own: Callable[[], object] | None = None) -> list[str]:
-    """Ends every sandbox of this user and lets none start, on the record. Returns the ids of those that it ended.
+    """Ends every sandbox of this user and lets none start, and records that. Returns the ids of those that it ended.
 
-    `close_own` ends those of this process. Raises SandboxError when one could not be ended; the switch stays pulled.
+    `close_own` ends those of this process. Raises SandboxError when one cannot be ended; the switch stays pulled.
     """
     from sandbox.registry.kill_switch import pull
 
@@ -150,7 +150,7 @@ def pull_kill_switch(*, by: str, reason: str = "", close_own: Callable[[], objec
 
 
 def release_kill_switch(*, by: str) -> bool:
-    """Lets sandboxes start again, on the record. Returns whether the switch was pulled."""
+    """Lets sandboxes start again, and records that. Returns whether the switch was pulled."""
     from sandbox.registry.kill_switch import release
 
     if not release(home()):
@@ -164,7 +164,7 @@ def release_kill_switch(*, by: str) -> bool:
 
 
 def _own_record() -> Record:
-    """The record, for what is about no one sandbox."""
+    """The record, for entries that are not about one sandbox."""
     from sandbox.audit.record import Record
     from sandbox.config.home import record_directory
 
@@ -172,7 +172,7 @@ def _own_record() -> Record:
 
 
 def why_closed(sandbox: Sandbox, problem: SandboxClosed) -> SandboxClosed:
-    """The error to report for a sandbox that ended under its user: with the reason, if nobody closed it."""
+    """The error to report for a sandbox that ended while in use: with the reason, if nobody closed it."""
     if not sandbox.end_reason:
         return problem
     return SandboxClosed("the sandbox has ended: {reason}", reason=sandbox.end_reason)

@@ -1,4 +1,4 @@
-"""Commands that are kept under a name: whoever started one can leave and come back, and others can join."""
+"""Commands that are kept under a name: their starter can leave and come back, and others can join."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEHIND = 2**20  # bytes that a slow reader may be behind before the command wait
 
 
 class SharedProcess:
-    """One kept command. A thread reads its output, remembers the end of it, and passes it on to whoever has joined.
+    """One kept command. A thread reads its output, remembers the end of it, and passes it on to all who have joined.
 
     While nobody has joined, the command runs on and only the last of its output is remembered.
     """
@@ -34,7 +34,7 @@ class SharedProcess:
         self._views: list[SharedProcessView] = []
 
     def start(self) -> None:
-        """Begins to read. Whoever must see all of the output has joined before."""
+        """Begins to read. A view that must see all of the output has to join before this."""
         Thread(target=self._read, name="sandbox-shared", daemon=True).start()
 
     def join(self, joined: bool = True) -> SharedProcessView:
@@ -62,7 +62,7 @@ class SharedProcess:
                         self.changed.wait()
         except SandboxError as problem:
             self.failed = problem
-        except OSError:  # it was closed under us
+        except OSError:  # the process was closed while we read
             self.failed = SandboxClosed("the sandbox has ended")
         finally:
             with self.changed:
@@ -78,7 +78,7 @@ class SharedProcess:
 
 
 class SharedProcessView(ProcessView):
-    """A kept command, as one of those who joined it sees it. Closing it leaves the command running."""
+    """One client's view of a kept command. Closing it leaves the command running."""
 
     def __init__(self, shared: SharedProcess, recent: deque[Chunk], joined: bool) -> None:
         super().__init__(shared.process.tty)
@@ -144,7 +144,7 @@ class SharedProcessView(ProcessView):
             self._shared.process.resize(rows, columns)
 
     def close(self) -> None:
-        """Leaves; the command runs on. Whoever waits here hears SandboxClosed."""
+        """Leaves; the command runs on. A thread that waits on this view gets SandboxClosed."""
         with self._shared.changed:
             self._closed = True
         self._shared.leave(self)

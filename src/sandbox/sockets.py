@@ -2,10 +2,10 @@
 
     from sandbox import sockets as socket
 
-has the same constants and calls, and `socket.socket` with what the start needs. Whoever needs the rest (asyncio, a
-caller of the API) gets a standard one from `standard()`.
+has the same constants and calls, and `socket.socket` with what the start needs. Where more is needed (asyncio, a caller
+of the API), `standard()` makes a standard socket of it.
 
-An address of a Unix socket has about 100 bytes, and the registry may lie deeper than that: hence `address_in`.
+An address of a Unix socket has at most about 100 bytes, and the registry's path may be longer: hence `address_in`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
 
 
 class socket(_socket.socket):
-    """The interpreter's own socket, to be used in a `with` statement too. Descriptors are not inheritable."""
+    """The interpreter's own socket, which also works in a `with` statement. Descriptors are not inheritable."""
 
     def __enter__(self) -> socket:
         return self
@@ -65,8 +65,8 @@ def standard(sock: _socket.socket) -> StandardSocket:
 def address_in(path: str, directory: int, name: str, *, proc: bool = LINUX) -> str:
     """An address for the socket `name` in the directory at `path`, which is open as `directory`.
 
-    On Linux a path through the descriptor is always short enough. Elsewhere the real path must do; raises SandboxError
-    when it is too long.
+    On Linux a path through the descriptor is always short enough. Elsewhere it is the real path; raises SandboxError
+    when that is too long.
     """
     if proc:
         return f"/proc/self/fd/{directory}/{name}"

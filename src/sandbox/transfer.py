@@ -1,7 +1,7 @@
 """Whole directories in and out of a sandbox, file by file.
 
-Both sides may change while they are copied, and the inside belongs to untrusted programs. So the host's side is walked
-by descriptors, no link is followed, and only regular files are read. A name that comes from inside must be a plain one.
+Both sides may change while they are copied, and untrusted programs control the inside. So the host's side is walked by
+descriptors, no link is followed, and only regular files are read. A name that comes from inside must be a plain name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sandbox.file_methods import FileMethods
 
 DEEPEST = 256
-UMASK = 0o022  # what the guest takes off the mode of something new
+UMASK = 0o022  # the guest's, for new files and directories
 PIECE = 2**20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -29,13 +29,13 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def upload(sandbox: FileMethods, source: Path, target: Path) -> list[str]:
     """See `FileMethods.upload`."""
     skipped: list[str] = []
-    # What the caller names may itself be a link; what is found below it is never followed.
+    # `source` itself may be a link; links below it are never followed.
     fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             _send_directory(sandbox, fd, os.fspath(target), "", skipped, 0)
         elif _send_file(sandbox, fd, os.fspath(target)):
-            sandbox.chmod(target, stat.S_IMODE(os.fstat(fd).st_mode) & 0o777)  # one that was there had its own
+            sandbox.chmod(target, stat.S_IMODE(os.fstat(fd).st_mode) & 0o777)  # a file that existed kept its own mode
         else:
             raise OSError(errno.EINVAL, "is neither a file nor a directory", os.fspath(source))
     finally:
@@ -52,7 +52,7 @@ def _send_directory(sandbox: FileMethods, fd: int, target: str, below: str, skip
         info = os.stat(name, dir_fd=fd, follow_symlinks=False)
         inside, shown = f"{target}/{name}", f"{below}{name}"
         if name in there and not stat.S_ISDIR(info.st_mode) and not there[name].is_dir:
-            sandbox.remove(inside)  # not written into: it may be a link, and its mode would stay
+            sandbox.remove(inside)  # rather than overwrite it: it may be a link, and its mode would stay
         if stat.S_ISDIR(info.st_mode):
             with _Opened(name, _DIRECTORY, fd) as child:
                 _send_directory(sandbox, child, inside, f"{shown}/", skipped, depth + 1)
@@ -65,7 +65,7 @@ def _send_directory(sandbox: FileMethods, fd: int, target: str, below: str, skip
                 if not _send_file(sandbox, child, inside):
                     skipped.append(shown)
     if not existed and mode != (mode | 0o700) & ~UMASK:
-        sandbox.chmod(target, mode)  # last: it may forbid what was done here
+        sandbox.chmod(target, mode)  # last: the mode may forbid the writes above
 
 
 def _is_directory(sandbox: FileMethods, path: str) -> bool:
@@ -86,7 +86,7 @@ def _send_file(sandbox: FileMethods, fd: int, target: str) -> bool:
             yield memoryview(data)
 
     mode = stat.S_IMODE(info.st_mode) & 0o777
-    sandbox._write_pieces(target, pieces(), mode | 0o600)  # each piece opens it for writing
+    sandbox._write_pieces(target, pieces(), mode | 0o600)  # writable, because each piece may open it anew
     if mode != (mode | 0o600) & ~UMASK:
         sandbox.chmod(target, mode)
     return True
@@ -128,7 +128,7 @@ def _receive(
         try:
             os.mkdir(info.name, 0o700, dir_fd=fd)
         except FileExistsError:
-            pass  # a directory is added to; anything else fails to open as one
+            pass  # an existing directory is added to; anything else cannot be opened as a directory
         with _Opened(info.name, _DIRECTORY, fd) as child:
             _receive_directory(sandbox, inside, child, f"{shown}/", skipped, depth + 1)
             os.fchmod(child, info.mode & 0o777)
@@ -143,7 +143,7 @@ def _receive(
 
 def _receive_file(sandbox: FileMethods, source: str, parent: int, name: str, mode: int) -> None:
     pieces = sandbox._read_pieces(source)
-    first = next(pieces, b"")  # before anything is replaced: perhaps it cannot be read
+    first = next(pieces, b"")  # before anything is replaced, in case it cannot be read
     _remove(name, parent)
     # Made anew: never written through a link, and never into a file that has another name elsewhere.
     with _Opened(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, parent) as file:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PIECE = 2**16
 _LARGEST_REFUSAL = 2**16
-PATIENCE = 1.0  # seconds that a goodbye may wait for others who send
+PATIENCE = 1.0  # seconds that `close` waits for threads that send
 SILENCE = 4  # seconds after which a machine of a cluster that does not answer counts as gone
 
 
@@ -42,8 +42,8 @@ class WebSocketClient:
         self, url: str, headers: Mapping[str, str], *, certificates: str | None = None, timeout: float = 30.0,
         protocols: Sequence[str] = (), context: ssl.SSLContext | None = None,
     ) -> None:  # fmt: skip
-        """`url` is http(s)://…; `protocols` are the subprotocols to offer. With `context`, which has the certificates
-        of both sides, a machine that is gone is noticed within seconds.
+        """`url` is http(s)://…; `protocols` are the subprotocols to offer. `context` is for mutual TLS; with it, a
+        machine that is gone is noticed within seconds.
 
         Raises SandboxError, Denied or NotFound when the server refuses.
         """
@@ -75,7 +75,7 @@ class WebSocketClient:
         return part.encode() if isinstance(part, str) else part
 
     def receive_message(self) -> bytes | str:
-        """The next part of a message: text of a text message, else bytes; b"" when the server has ended it."""
+        """The next part of a message: text of a text message, else bytes; b"" at the end of the connection."""
         while True:
             event = self._next()
             match event:
@@ -89,8 +89,8 @@ class WebSocketClient:
                     self._send(event.response())
 
     def close(self) -> None:
-        """Ends the connection; wakes whoever receives. Idempotent."""
-        if self._sending.acquire(timeout=PATIENCE):  # else somebody sends to a server that does not read
+        """Ends the connection; wakes threads that receive. Idempotent."""
+        if self._sending.acquire(timeout=PATIENCE):  # else a thread is stuck sending to a server that does not read
             try:
                 if not self._closed:
                     self._closed = True
@@ -103,14 +103,14 @@ class WebSocketClient:
         self.cut()
 
     def cut(self) -> None:
-        """Wakes whoever sends or receives, without a word to the server. Idempotent."""
+        """Wakes threads that send or receive, without sending a close frame. Idempotent."""
         try:
             self._line.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
 
     def free(self) -> None:
-        """Closes the socket, when nobody receives any more."""
+        """Closes the socket. Call it when no thread receives any more."""
         self._line.close()
 
     # -- the wire
@@ -176,7 +176,7 @@ def _connected(
 
 
 def notice_silence(line: socket.socket, seconds: int) -> None:
-    """Has the kernel end the connection, or those that a listener accepts, when the other machine is silent so long."""
+    """Makes the kernel end the connection, or those a listener accepts, after `seconds` of silence."""
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         probes = 2

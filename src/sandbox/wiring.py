@@ -1,7 +1,7 @@
 """What `Sandbox` needs from the layers above it: who serves its socket, and how to reach another one.
 
-`sandbox/__init__.py`, which is imported before any module of the package, fills them in. So no module imports one
-above it, not even inside a function. Also, what is loaded while a guest builds the walls.
+`sandbox/__init__.py`, which is imported before any module of the package, sets them. So no module imports one above it,
+not even inside a function. `soon` lists what is loaded while a guest builds the walls.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
         """Serves a sandbox's socket."""
 
         def close(self) -> None:
-            """Accepts no more connections, and no more requests on those there are."""
+            """Accepts no more connections, and no more requests on open ones."""
 
         def drain(self) -> None:
-            """Waits, for a short time, until whoever is connected has been sent the last answer."""
+            """Waits, for a short time, until all who are connected have been sent their last answer."""
 
     Listen = Callable[[str, Sandbox], Listener]
     Attach = Callable[[str], Client]
@@ -35,8 +35,8 @@ class Wiring:
     attach: Attach
     remote: Remote
 
-    #: What the first command needs and the walls do not. The guest builds them for 3 ms, in which nobody has anything
-    #: else to do: loaded then, these modules cost a start nothing where there are two processors.
+    #: What the first command needs and the walls do not. The guest needs 3 ms to build the walls, and this process has
+    #: nothing else to do then: where there are two processors, loading these modules costs a start nothing.
     soon: tuple[str, ...] = (
         "threading",
         "sandbox.readiness",

@@ -9,7 +9,7 @@ import pytest
 from sandbox.asks.budget import BURST, EVERY, RAREST
 from sandbox.asks.earlier_answers import MOST_DENIALS, ONCE_LASTS
 from sandbox.asks.pending import MOST_QUESTIONS, MOST_WAITING
-from sandbox.asks.question import ENDS, FileSubject, Question, Subject
+from sandbox.asks.question import ENDS, FileSubject, HostSubject, Question, Subject
 from sandbox.asks.verdict import Verdict
 from sandbox.errors import InvalidArgument, NotFound, SandboxError
 from tests.asks.tables import Table, Way
@@ -354,3 +354,89 @@ def test_who_ends_the_sandbox_waits_until_an_answer_is_told(monkeypatch: pytest.
     table.answer("sandbox")
     ending.join()
     assert told == ["told", "ended"]
+
+
+def unrecorded(*_: object) -> None:
+    raise SandboxError("cannot write the record")
+
+
+def test_once_for_the_next_attempt_is_not_kept_either_without_a_record(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.ask(alive=lambda: False)
+    with monkeypatch.context() as broken, pytest.raises(SandboxError):
+        broken.setattr(table.asks._reporter, "ended", unrecorded)
+        table.answer("once")
+    assert table.ask() == []  # asked again
+
+
+@pytest.mark.parametrize("answer", ["once", "sandbox"])
+def test_nothing_is_allowed_before_it_is_on_the_record(
+    table: Table, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    table.ask(alive=lambda: False)
+    subject = table.way.shown[0].subject
+    seen: list[bool] = []
+    monkeypatch.setattr(table.asks._reporter, "ended", lambda *_: seen.append(table.asks._earlier.settles(subject)))
+    table.answer(answer)
+    assert seen == [False] and table.asks._earlier.settles(subject)
+
+
+def test_every_question_ends_in_time_although_none_can_be_recorded(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts = [table.ask("a.test"), table.ask("b.test"), table.ask("c.test")]
+    monkeypatch.setattr(table.asks._reporter, "ended", unrecorded)
+    with pytest.raises(SandboxError):
+        table.pass_time(31)
+    assert [[bool(each) for each in one] for one in verdicts] == [[False]] * 3 and table.asks.pending() == []
+
+
+def test_the_end_refuses_everybody_although_none_can_be_recorded(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = [table.ask("a.test"), table.ask("b.test"), table.ask("c.test")]
+    monkeypatch.setattr(table.asks._reporter, "ended", unrecorded)
+    with pytest.raises(SandboxError):
+        table.asks.close()
+    assert [[bool(each) for each in one] for one in verdicts] == [[False]] * 3
+
+
+def test_one_waiter_that_fails_keeps_no_other_waiting(table: Table) -> None:
+    def fails(_verdict: Verdict) -> None:
+        raise OSError("it has gone")
+
+    table.ask()
+    subject = table.way.shown[0].subject
+    table.asks.ask(subject, 30.0, fails)
+    last = table.ask()
+    with pytest.raises(OSError, match="it has gone"):
+        table.answer("sandbox")
+    assert [bool(one) for one in last] == [True]
+    assert table.events[-1]["state"] == ENDS["sandbox"]
+
+
+def test_who_waits_for_a_next_question_that_cannot_be_asked_is_refused(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = table.ask(), table.ask(path="/other")
+    monkeypatch.setattr(table.asks._reporter, "asked", unrecorded)
+    with pytest.raises(SandboxError):
+        table.answer("once")
+    assert [bool(one) for one in first] == [True] and [bool(one) for one in second] == [False]
+
+
+def test_the_timer_survives_an_end_that_cannot_be_recorded() -> None:
+    from sandbox.asks.pending import Asks
+
+    count = iter(range(1, 100))
+    refused = [threading.Event(), threading.Event()]
+
+    def record(_kind: str, summary: str, **_: object) -> None:
+        if not summary.startswith("asked"):
+            unrecorded()
+
+    asks = Asks("vm", emit=lambda _: None, record=record, number=lambda: next(count), keep=lambda _: None)
+    asks.add(Way())
+    for host, event in zip(("a.test", "b.test"), refused, strict=True):
+        asks.ask(HostSubject(host, 443, "", ""), 0.01, lambda _, event=event: event.set())  # type: ignore[misc]
+        assert event.wait(60)
+    asks.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,15 @@ def test_somebody_watches_while_they_do(home: Path) -> None:
     assert stored_answers.watched()
     os.close(other)
     assert not stored_answers.watched()
+
+
+def test_a_damaged_counter_counts_again(home: Path) -> None:
+    home.mkdir()
+    (home / stored_answers.COUNTER).write_text("damaged by somebody\n")
+    assert [stored_answers.next_number() for _ in range(3)] == [1, 2, 3]
+
+
+def test_who_looks_whether_somebody_watches_is_not_taken_for_one(home: Path) -> None:
+    os.close(stored_answers.watching())
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(pool.map(lambda _: stored_answers.watched(), range(1000)))

@@ -158,7 +158,11 @@ def test_a_lost_head_is_made_again_from_the_record(directory: Path, head: bytes)
     fill(directory, 5)
     (directory / "head").write_bytes(head)
     fill(directory, 1)
-    assert verify(str(directory)).count == 6
+    assert verify(str(directory)).count == 7
+    assert [(one["severity"], one["summary"]) for one in entries(str(directory))][5:] == [
+        ("critical", "the head of the record was missing or damaged"),
+        ("info", "entry 0"),
+    ]
 
 
 def test_a_record_that_was_cut_short_says_so_and_goes_on(directory: Path) -> None:
@@ -168,6 +172,35 @@ def test_a_record_that_was_cut_short_says_so_and_goes_on(directory: Path) -> Non
     fill(directory, 1)
     assert any(one["severity"] == "critical" for one in entries(str(directory)))
     assert verify(str(directory)).line == 4
+
+
+def test_a_record_that_was_cut_within_a_line_says_so_on_a_line_of_its_own(directory: Path) -> None:
+    fill(directory, 5)
+    log = directory / "audit.jsonl"
+    os.truncate(log, log.stat().st_size - 10)
+    fill(directory, 1)
+    assert "the record was cut short" in [one["summary"] for one in entries(str(directory))]
+    assert not verify(str(directory))
+
+
+@pytest.mark.parametrize("rotates", [False, True])
+def test_a_file_that_cannot_be_opened_leaves_the_old_one_open(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, rotates: bool
+) -> None:
+    record = Record(str(directory), rotate_size=1 if rotates else 2**20)
+    if rotates:
+        record.write("policy_decision", "first")
+
+    def full(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as broken, pytest.raises(SandboxError, match="Too many open files"):
+        broken.setattr(record, "_open_file", full)
+        record.write("policy_decision", "lost")
+    record.write("policy_decision", "last")
+    record.close()
+    assert [one["summary"] for one in entries(str(directory))] == ["first"] * rotates + ["last"]
+    assert verify(str(directory))
 
 
 def test_what_somebody_else_wrote_into_it_stays_and_is_pointed_at(directory: Path) -> None:

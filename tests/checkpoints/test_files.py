@@ -235,3 +235,15 @@ def test_a_link_that_a_tenant_put_above_a_place_leads_a_checkpoint_nowhere(proje
         with pytest.raises(SandboxError, match="cannot be copied"):
             sandbox.checkpoint("stolen")
     assert not any("private" in one.read_text() for one in (tmp_path / "home").rglob("key"))
+
+
+def test_two_names_of_one_file_in_the_home_and_in_tmp_come_back(sandbox: Sandbox) -> None:
+    sandbox.exec(
+        "echo mine > ~/one; ln ~/one ~/two; mkdir /tmp/d; echo its > /tmp/d/one; ln /tmp/d/one /tmp/two", check=True
+    )
+    name = sandbox.checkpoint("linked").name
+    with Sandbox.restore(name) as restored:
+        assert (
+            restored.exec("cat ~/two /tmp/two; test ~/one -ef ~/two && test /tmp/d/one -ef /tmp/two").stdout
+            == "mine\nits\n"
+        )

@@ -51,6 +51,18 @@ def test_what_is_collected_is_bounded_and_marked(sandbox: Sandbox) -> None:
         assert _all(process, "stdout") == result.stdout_bytes
 
 
+def test_a_command_that_leaves_a_fast_writer_behind_ends(tmp_path: Path) -> None:
+    with (
+        Sandbox({"engine": "none", "filesystem": {"root": str(tmp_path)}}) as sandbox,
+        sandbox.spawn("exec 2>/dev/null; yes & exit 5") as process,
+    ):
+        waited: list[int] = []
+        waiting = threading.Thread(target=lambda: waited.append(process.wait().exit_code), daemon=True)
+        waiting.start()
+        waiting.join(60)
+        assert waited == [5]
+
+
 def test_waiting_for_a_terminal_collects_what_it_shows(sandbox: Sandbox) -> None:
     with sandbox.spawn("echo shown", pty=(20, 30)) as process:
         assert process.wait().stdout == "shown\r\n"

@@ -118,6 +118,20 @@ def test_a_file_that_is_another_one_leaves_nothing(empty_store: Path, server: Se
     assert left() == []
 
 
+def test_a_file_that_is_another_one_at_the_last_try_is_not_taken_for_an_empty_one(
+    empty_store: Path, server: Server
+) -> None:
+    def answer(request: Request) -> None:
+        if len(server.seen) <= TRIES:
+            return request.say(503)
+        request.say(200, bytes(len(CONTENT)))
+
+    server.answers["/file"] = answer
+    with pytest.raises(ImageError, match="another digest"):
+        get(server)
+    assert left() == []
+
+
 def test_another_version_in_the_middle_is_noticed_and_fetched_anew(empty_store: Path, server: Server) -> None:
     def answer(request: Request) -> None:
         if len(server.seen) == 1:

@@ -19,7 +19,7 @@ from sandbox import NotFound, Sandbox, SandboxError, get_vm, list_vms
 from sandbox.registry import remove
 from sandbox.registry.process_identity import identity
 from sandbox.registry.registration import Registration
-from sandbox.registry.registry import entries, find
+from sandbox.registry.registry import Entry, entries, find
 from tests.sandboxes import address
 
 pytestmark = pytest.mark.walls
@@ -240,3 +240,80 @@ def test_kill_waits_for_the_answer_not_for_the_end_of_what_comes_before_it(home:
                 owner.kill()
                 owner.wait()
     assert owner.returncode == -signal.SIGTERM
+
+
+def test_an_owner_that_answers_with_an_error_is_ended_all_the_same(home: Path) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as owner, socket.socket(socket.AF_UNIX) as listener:
+        registered(home, "vm-00000001")
+        place = home / "vms" / "vm-00000001"
+        (place / "pid").write_text(f"{owner.pid}\n{identity(owner.pid)}\n")
+        (place / "socket").unlink(missing_ok=True)
+        with address(place / "socket") as name:
+            listener.bind(name)
+        listener.listen()
+
+        def refuse() -> None:
+            line = listener.accept()[0]
+            with line, line.makefile("rwb") as stream:
+                asked = json.loads(stream.readline())
+                told = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32000, "message": "no"}}
+                stream.write(json.dumps(told).encode() + b"\n")
+
+        try:
+            with ThreadPoolExecutor() as pool:
+                refusing = pool.submit(refuse)
+                remove.kill(get_vm("vm-00000001"))
+                refusing.result(timeout=60)
+            assert owner.wait(timeout=60) == -signal.SIGTERM
+        finally:
+            owner.kill()
+
+
+class Immortal:
+    """A process that no signal ends, as one in an uninterruptible sleep."""
+
+    def __init__(self, pid: int) -> None:
+        pass
+
+    def send_signal(self, number: int) -> None:
+        pass
+
+    def wait(self, timeout: float) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_could_not_be_ended_is_not_called_stopped(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.host_process.ProcessHandle", Immortal)
+    registered(home, "vm-00000001")
+    with pytest.raises(SandboxError, match="could not be ended"):
+        remove.kill(get_vm("vm-00000001"), patience=0.01)
+    assert get_vm("vm-00000001").running
+
+
+def test_one_that_is_removed_meanwhile_counts_as_ended(home: Path) -> None:
+    registered(home, "vm-00000001")
+    entry = get_vm("vm-00000001")
+    (home / "vms" / "vm-00000001" / "pid").unlink()
+    remove.kill(entry, patience=0.01)
+
+
+def test_kill_all_goes_on_after_one_that_cannot_be_ended(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sandbox.cli.main import main
+
+    for number in (1, 2, 3):
+        registered(home, f"vm-0000000{number}")
+
+    def kill(entry: Entry) -> None:
+        if entry.id != "vm-00000002":
+            raise SandboxError("{id} could not be ended", id=entry.id)
+
+    monkeypatch.setattr(remove, "kill", kill)
+    assert main(["kill", "--all"]) == 125
+    printed = capsys.readouterr()
+    assert printed.out == "vm-00000002\n"
+    assert "vm-00000001 could not" in printed.err and "vm-00000003 could not" in printed.err

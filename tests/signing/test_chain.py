@@ -164,7 +164,7 @@ def test_what_a_person_approves_arrives(box: Sandbox, signer: RunningSigner, cha
     waiting: list[Any] = []
     while thread.is_alive() and not waiting:
         waiting = json.loads(signer.cli("pending", "--json").stdout)
-    assert signer.cli("approve", waiting[0]["requestId"]).returncode == 0
+    assert signer.cli("approve", waiting[0]["requestId"], "--yes").returncode == 0
     thread.join(120)
     assert results[0].exit_code == 0, results[0].stderr
     assert chain.balance(FRIEND) == before + ETHER // 20

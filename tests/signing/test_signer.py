@@ -89,7 +89,10 @@ def test_what_waits_is_approved_at_the_hosts_command_line(box: Sandbox, signer: 
     assert (waiting["requestId"], waiting["sandbox"], waiting["hash"]) == ("dear", box.id, told["hash"])
     assert waiting["shown"]["ether"] == "0.05"
     assert signer.cli("approve", "dear", "--hash", "0x" + "0" * 64).returncode != 0
-    assert signer.cli("approve", "dear").returncode == 0
+    unseen = signer.cli("approve", "dear")  # without a terminal nobody could look at it
+    assert unseen.returncode != 0 and "--hash" in unseen.stderr
+    assert [one["requestId"] for one in json.loads(signer.cli("pending", "--json").stdout)] == ["dear"]
+    assert signer.cli("approve", "dear", "--hash", told["hash"]).returncode == 0
     status, told = ask(box, "/sign/dear")
     assert (status, told["humanConfirmed"], sender(told["signature"])) == (200, True, ADDRESS)
     ask(box, "/sign", {"requestId": "dear2", **transaction(value=DEAR)})
@@ -106,7 +109,7 @@ def test_a_provider_waits_while_a_person_decides(box: Sandbox, signer: RunningSi
     waiting: list[Any] = []
     while thread.is_alive() and not waiting:
         waiting = [one for one in json.loads(signer.cli("pending", "--json").stdout) if one["requestId"][:3] == "rpc"]
-    assert signer.cli("approve", waiting[0]["requestId"]).returncode == 0
+    assert signer.cli("approve", waiting[0]["requestId"], "--yes").returncode == 0
     thread.join(timeout=60)
     assert sender(answers[0]["result"]) == ADDRESS
 

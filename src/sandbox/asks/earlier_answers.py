@@ -55,10 +55,6 @@ class EarlierAnswers:
         """Allowed until the sandbox ends."""
         self._granted.add(subject.grant)
 
-    def revoke(self, subject: Subject) -> None:
-        """Takes a grant back."""
-        self._granted.discard(subject.grant)
-
     def allow_next(self, subject: Subject) -> None:
         """The next attempt is allowed, if it comes soon."""
         self._once[subject.exact] = self._clock() + ONCE_LASTS

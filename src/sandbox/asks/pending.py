@@ -245,51 +245,89 @@ class Asks:
             self._end(question, "time", "", NOBODY)
 
     def expire(self) -> float | None:
-        """Ends the questions whose time is over. Returns when to look again, by the clock."""
+        """Ends the questions whose time is over. Returns when to look again, by the clock. Raises what the record does,
+        when all have ended."""
         now = self._clock()
         with self._changed:
             waiting = [one for one in self._questions.values() if one.id not in self._claimed]
             over = [one for one in waiting if one.until <= now]
             self._claimed.update(one.id for one in over)
-        for question in over:
-            self._end(question, "time", "")
+        self._end_all(over, "time")
         with self._changed:
             waiting = [one for one in self._questions.values() if one.id not in self._claimed]
             return min((one.until for one in waiting), default=None)
 
+    def _end_all(self, questions: list[Question], event: str, why: str = "") -> None:
+        """Ends each of them, whatever happens with another."""
+        problems: list[BaseException] = []
+        for question in questions:
+            try:
+                self._end(question, event, "", why)
+            except BaseException as problem:  # noqa: BLE001 - raised at the end
+                problems.append(problem)
+        if problems:
+            raise problems[0]
+
     def _end(self, question: Question, event: str, by: str, why: str = "") -> None:
-        """Carries an answer out, and asks the next question about the same host."""
-        subject = question.subject
+        """Carries an answer out, and asks the next question about the same host. Everybody who waits is told, whatever
+        happens with another; then the first error is raised."""
         settled: list[tuple[Waiter, Verdict]] = []
+        problems: list[BaseException] = []
         with self._changed:
-            if self._questions.get(subject.key) is not question:
+            if self._questions.get(question.subject.key) is not question:
                 return  # `close` was faster
-            question.state, question.answer, question.by = ENDS[event], event if event in subject.answers else "", by
-            verdict = Verdict(question.state == ALLOWED, question.answer, why or reason(question))
             shown = self._shown.pop(question.id, [])
-            self._claimed.discard(question.id)
-            del self._questions[subject.key]
-            waiters = self._waiting.pop(subject.key)
-            left = _settle(self._earlier, self._budget, subject, verdict, event, waiters, settled)
-            following = None
-            if left:
-                refused, following = self._begin(left)
-                settled += [(one, refused) for one in left if refused is not None]
+            following = self._decide(question, event, by, why, settled, problems)
             self._changed.notify_all()
+        steps: list[tuple[Callable[..., object], object]] = [(way.over, question) for way in shown]
+        steps += [(waiter.then, verdict) for waiter, verdict in settled]
+        if not problems:
+            steps.append((self._reporter.told, question))  # last: whoever hears of the answer finds it carried out
+        if following is not None:
+            steps.append((self._show, following))
+        for call, argument in steps:
+            try:
+                call(argument)
+            except BaseException as problem:  # noqa: BLE001 - raised at the end
+                problems.append(problem)
+        if problems:
+            raise problems[0]
+
+    def _decide(
+        self,
+        question: Question,
+        event: str,
+        by: str,
+        why: str,
+        settled: list[tuple[Waiter, Verdict]],
+        problems: list[BaseException],
+    ) -> Question | None:
+        """Records an answer, then says what each waiter gets. Returns the question that follows. Under the lock: nobody
+        may find an answer that is not on the record."""
+        subject = question.subject
+        question.state, question.answer, question.by = ENDS[event], event if event in subject.answers else "", by
+        verdict = Verdict(question.state == ALLOWED, question.answer, why or reason(question))
+        unrecorded = Verdict(False, "", UNRECORDED)
+        self._claimed.discard(question.id)
+        del self._questions[subject.key]
+        left = waiters = self._waiting.pop(subject.key)
+        refused: Verdict | None = unrecorded
+        following = None
         try:
             self._reporter.ended(question, verdict.why)
-        except BaseException:  # what is not on the record is not allowed
-            self._earlier.revoke(subject)
-            settled = [(waiter, Verdict(False, "", UNRECORDED)) for waiter, _ in settled]
-            raise
-        finally:
-            for way in shown:
-                way.over(question)
-            for waiter, answered in settled:
-                waiter.then(answered)
-        self._reporter.told(question)  # last: whoever hears of the answer finds it carried out
-        if following is not None:
-            self._show(following)
+        except BaseException as problem:  # noqa: BLE001 - what is not on the record is not allowed
+            problems.append(problem)
+        try:
+            if not problems or not verdict:
+                left = _settle(self._earlier, self._budget, subject, verdict, event, waiters, settled)
+                if left:
+                    refused, following = self._begin(left)
+        except BaseException as problem:  # noqa: BLE001 - raised at the end
+            problems.append(problem)
+        if refused is not None:
+            told = [one for one, _ in settled]
+            settled += [(one, refused) for one in left if one not in told]
+        return following
 
     # -- the end
 
@@ -299,10 +337,11 @@ class Asks:
             self._closed = True
             left = list(self._questions.values())
             self._changed.notify_all()
-        for question in left:
-            self._end(question, "close", "", ENDED)
-        if self._timer is not None:
-            self._timer.close()
+        try:
+            self._end_all(left, "close", ENDED)
+        finally:
+            if self._timer is not None:
+                self._timer.close()
 
 
 def _settle(

@@ -21,15 +21,26 @@ WATCHED = "asks.watched"  # each `sandbox asks` that watches every sandbox holds
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
+def lock() -> int:
+    """Returns a descriptor. Until it is closed, no other process of this user counts, looks for a watcher or changes
+    the user's config. Raises OSError."""
+    os.makedirs(home(), mode=0o700, exist_ok=True)
+    held = os.open(os.path.join(home(), COUNTER), _FLAGS, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(held)
+        raise
+    return held
+
+
 def next_number() -> int:
     """A number that no other question of this user has. Raises OSError."""
-    os.makedirs(home(), mode=0o700, exist_ok=True)
-    counter = os.open(os.path.join(home(), COUNTER), _FLAGS, 0o600)
+    counter = lock()
     try:
-        fcntl.flock(counter, fcntl.LOCK_EX)
         text = os.pread(counter, 32, 0).strip()
         number = int(text) + 1 if text.isdigit() else 1
-        os.pwrite(counter, f"{number}\n".encode(), 0)
+        os.ftruncate(counter, os.pwrite(counter, f"{number}\n".encode(), 0))
         return number
     finally:
         os.close(counter)
@@ -50,12 +61,18 @@ def watched() -> bool:
     except OSError:
         return False
     try:
+        alone = lock()  # two who look at the same time would take each other for a watcher
+    except OSError:
+        os.close(tried)
+        return False
+    try:
         fcntl.flock(tried, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return False
     except BlockingIOError:
         return True
     finally:
         os.close(tried)
+        os.close(alone)
 
 
 def keep(subject: Subject) -> None:
@@ -76,10 +93,8 @@ def keep_host(entry: str) -> None:
     from sandbox.policy.network import NetworkPolicy
 
     file = user_config_file()
-    os.makedirs(home(), mode=0o700, exist_ok=True)
-    lock = os.open(os.path.join(home(), COUNTER), _FLAGS, 0o600)
+    held_lock = lock()  # so that two answers at the same time are both kept
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # so that two answers at the same time are both kept
         text = files.read_text(file, links=True) or ""
         held = _hosts(file, text)
         if entry in held:
@@ -90,7 +105,7 @@ def keep_host(entry: str) -> None:
     except OSError as problem:
         raise SandboxError("{file} cannot be changed: {problem}", file=file, problem=problem.strerror) from problem
     finally:
-        os.close(lock)
+        os.close(held_lock)
 
 
 def _hosts(file: str, text: str) -> list[str]:

@@ -38,7 +38,10 @@ class Timer:
 
     def _run(self) -> None:
         while True:
-            until = self._expire()
+            try:
+                until = self._expire()
+            except Exception:  # noqa: BLE001 - they were refused, if not recorded; others will need the timer
+                until = None
             with self._changed:
                 if self._closed:
                     return

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 CURRENT = "audit.jsonl"
 HEAD = "head"
+_NEXT = f"{CURRENT}.next"  # while it is made
 _HEAD_SIZE = 128
 ROTATE_SIZE = 64 * 2**20
 
@@ -167,15 +168,29 @@ class Record:
     def _ready(self) -> Head:
         """The head, made to agree with the file after a rotation by others, a crash or tampering."""
         head = Head.unpack(os.pread(self._head, _HEAD_SIZE, 0))
+        lost = head is None and self._begun()
         if head is None or head.generation != self._generation:
-            os.close(self._log)
-            self._log = self._open_file(CURRENT, os.O_RDWR | os.O_APPEND)
+            self._continue_in(self._open_file(CURRENT, os.O_RDWR | os.O_APPEND))
             head = head or self._rebuilt()
             self._generation = head.generation
         size = os.fstat(self._log).st_size
         if size != head.size:
             head = self._repaired(head, size)
+        if lost:
+            head = self._write_line(head, _note("the head of the record was missing or damaged", "critical"))
         return head
+
+    def _begun(self) -> bool:
+        """Whether there are lines, so that there must have been a head."""
+        names = os.listdir(self._directory)
+        if any(name.startswith("audit-") for name in names):
+            return True
+        return CURRENT in names and os.stat(CURRENT, dir_fd=self._directory, follow_symlinks=False).st_size > 0
+
+    def _continue_in(self, log: int) -> None:
+        """The new descriptor exists before the old one is closed: its number could be another file's after an error."""
+        old, self._log = self._log, log
+        os.close(old)
 
     def _rebuilt(self) -> Head:
         """A head made from the last valid line of the record, for when there is no head file."""
@@ -190,6 +205,8 @@ class Record:
 
     def _repaired(self, head: Head, size: int) -> Head:
         if size < head.size:
+            if size and os.pread(self._log, 1, size - 1) != b"\n":
+                size += os.write(self._log, b"\n")  # cut within a line: the note begins another one
             head.size = size
             return self._write_line(head, _note("the record was cut short", "critical"))
         data = os.pread(self._log, size - head.size, head.size)
@@ -229,9 +246,14 @@ class Record:
         """Gives the current file its final name. The chain continues in a new file."""
         first = chain.opened(os.pread(self._log, 2**20, 0).split(b"\n", 1)[0].decode("ascii", "replace"))
         number = first[1] if first else head.number
-        os.rename(CURRENT, f"audit-{number:012}.jsonl", src_dir_fd=self._directory, dst_dir_fd=self._directory)
-        os.close(self._log)
-        self._log = self._open_file(CURRENT, os.O_RDWR | os.O_APPEND)
+        new = self._open_file(_NEXT, os.O_RDWR | os.O_APPEND | os.O_TRUNC)  # first: it may fail
+        try:
+            for name, becomes in ((CURRENT, f"audit-{number:012}.jsonl"), (_NEXT, CURRENT)):
+                os.rename(name, becomes, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except BaseException:
+            os.close(new)
+            raise
+        self._continue_in(new)
         self._generation = head.generation + 1
         head = Head(head.number, head.digest, 0, self._generation)
         os.pwrite(self._head, head.pack(), 0)

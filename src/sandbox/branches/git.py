@@ -1,7 +1,7 @@
-"""the host's git, made to run nothing: no hook, no helper, no transport, none of the person's or a tenant's settings
+"""The host's git, set up to start nothing: no hook, no helper, no transport, and no setting of the person or a tenant
 beyond the repository's own format.
 
-What it reads may have come from inside. It is only ever asked to look at objects, to index a pack, and to set one ref.
+What it reads may have come from inside. It is only used to look at objects, to index a pack, and to set one ref.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import IO
 
-# As for bwrap: a git that a project put on PATH would run outside the walls.
+# Fixed, as for bwrap: a git that a project put on PATH would run outside the walls.
 PLACES = (
     "/usr/bin/git", "/usr/local/bin/git", "/bin/git", "/opt/homebrew/bin/git", "/run/current-system/sw/bin/git",
 )  # fmt: skip
@@ -42,7 +42,7 @@ ENVIRONMENT = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_GRAFT_FILE": os.devnull,
-    "GIT_COMMITTER_NAME": "sandbox",  # of the reflog's line
+    "GIT_COMMITTER_NAME": "sandbox",  # for the reflog
     "GIT_COMMITTER_EMAIL": "sandbox@localhost",
 }
 
@@ -60,7 +60,7 @@ class Git:
         self.common = common
 
     def ask(self, *words: str, ok: tuple[int, ...] = (0,), environment: Mapping[str, str] | None = None) -> str | None:
-        """What git answers; None when its status is another one than 0 of `ok`. Raises SandboxError for any other."""
+        """git's output; None when it fails with a status in `ok`. Raises SandboxError when it fails otherwise."""
         done = self.run(*words, environment=environment)
         if done.returncode == 0:
             return os.fsdecode(done.stdout).rstrip("\n")

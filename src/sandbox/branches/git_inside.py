@@ -1,7 +1,7 @@
 """What git does inside the walls: the branch is checked out before the first command, and packed after the last one.
 
 All of it runs as a tenant, with the tenants' own git and settings. What it prints is hostile: bounded, and believed
-only where `incoming` can check it.
+only where `received_commits` can check it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PATIENCE = 600.0  # seconds for one command of git
 MOST_PACK = 4 * 2**30  # bytes
 MOST_LISTED = 2**26
-# Not a wall, which is around all of it: a hook or a monitor would only be slow, or hang.
+# Not for safety, which the walls provide: a hook or a monitor could be slow, or hang.
 SETTINGS = {"core.hooksPath": os.devnull, "core.fsmonitor": "false", "core.quotePath": "false", "gc.auto": "0"}
 VARIABLES = {
     "GIT_CONFIG_COUNT": str(len(SETTINGS)),
@@ -58,7 +58,7 @@ class Inside:
     # -- before
 
     def check_out(self, masked: Iterable[str]) -> None:
-        """Puts HEAD on the branch, and for one that exists the work tree too. `masked`: blocked paths in the project,
+        """Puts HEAD on the branch, and resets the work tree if it existed. `masked`: blocked paths in the project,
         which git leaves alone from now on. Raises SandboxError with git's own words."""
         target = self._target
         self._leave_alone(sorted(masked))
@@ -117,7 +117,7 @@ class Inside:
         self._do(*nobody, "commit", "-q", "--no-verify", "--no-gpg-sign", "-m", message)
 
     def pack(self, tip: str, file: IO[bytes]) -> None:
-        """Writes what `tip` has and the branch's start has not. Raises SandboxError."""
+        """Writes the objects that `tip` has and the branch's start lacks. Raises SandboxError."""
         wanted = f"{tip}\n^{self._target.start}\n".encode()
         command = ["git", "pack-objects", "-q", "--revs", "--stdout"]
         size, said = 0, b""
@@ -165,6 +165,6 @@ NOBODY = ["-c", "user.name=sandbox", "-c", "user.email=sandbox@localhost"]
 
 
 def _escaped(path: str) -> str:
-    """A path as a pattern of gitignore that means exactly this one."""
+    """A gitignore pattern that matches exactly this path."""
     text = "".join(f"\\{sign}" if sign in "\\*?[" else sign for sign in path)
     return text[:-1] + "\\ " if text.endswith(" ") else text

@@ -1,6 +1,6 @@
 """What a sandbox committed and its branch does not have: on other branches, as tags, in the stash, in submodules.
 
-Only the branch is brought over. An overlay that holds more than that is the only place where it is, so it stays.
+Only the branch is brought over. An overlay that holds more has the only copy of it, so the overlay is kept.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MOST_LOOKED_AT = 200_000  # entries of submodules' repositories
 
 
 def is_elsewhere(target: Target, names: Iterable[str]) -> bool:
-    """Whether a ref inside is something that the repository lacks. `names`: all that refs inside name, the branch's own
-    commit included; without any, git inside could not tell."""
+    """Whether a ref inside names an object that the repository lacks. `names`: the objects of all refs inside, the
+    branch's own included. True when it is empty: then git inside could not list them."""
     named = set(names)
     if not named or not all(map(is_commit_name, named)):
         return True
@@ -56,7 +56,7 @@ def is_in_submodules(target: Target, layer: str) -> bool:
 
 
 def _files(top: str) -> Iterator[str]:
-    """Every file below `top`, through no link. What cannot be read is left out: a tenant hid it from itself."""
+    """Every file below `top`, following no link there. What cannot be read is left out: a tenant hid it from itself."""
     waiting = [top]
     while waiting:
         directory = waiting.pop()

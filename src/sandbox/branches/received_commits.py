@@ -1,9 +1,8 @@
 """Commits that come from inside, judged as a server judges a push from a stranger.
 
 The pack is indexed in a quarantine directory, where git checks every object (names such as `.git` in all their
-spellings, hostile `.gitmodules`, broken links); then that all of the history is there, and that it continues the
-branch. Only then the same bytes go to the repository, and the ref is set if it is still what it was. Nothing else of it
-changes.
+spellings, hostile `.gitmodules`, broken links). Then the history must be complete and continue the branch. Only then
+are the same bytes added to the repository, and the ref is set if it has not moved. Nothing else there changes.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Incoming:
             old = target.tip()
             if self._git.ask("cat-file", "-t", self._tip, ok=(128,), environment=seen) != "commit":
                 raise SandboxError("what came from inside is not a commit")
-            # Everything that the commit leads to and no branch has yet is there, and can be read.
+            # Fails unless everything that the commit leads to, and no branch has yet, is there and can be read.
             self._git.ask("rev-list", "--objects", "--quiet", self._tip, "--not", "--all", environment=seen)
             self._continues(old, seen)
             before = old or target.start

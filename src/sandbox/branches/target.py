@@ -1,5 +1,5 @@
-"""Where a sandbox's commits are to go: one branch of the person's repository, judged before the sandbox starts and
-again when the commits are there. The name is the person's; a tenant names nothing."""
+"""Where a sandbox's commits go: one branch of the person's repository, checked before the sandbox starts and again
+when the commits arrive. The person names it; a tenant names nothing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Target:
         return cls(kept["name"], root, directory, common, kept["start"], kept["existed"])
 
     def save(self, state: str) -> None:
-        """Notes it beside an overlay, so that whoever comes after a crash can bring the commits over."""
+        """Saves it beside an overlay, so that the commits can be brought over after a crash."""
         places = {key: os.fsencode(getattr(self, key)).hex() for key in ("root", "directory", "common")}
         write_whole(
             os.path.join(state, FILE),
@@ -87,7 +87,7 @@ class Target:
     def check(self) -> None:
         """Raises SandboxError for a branch that somebody works on: moving it would make their files look changed."""
         other = self.git.ask("symbolic-ref", "-q", self.ref, ok=(1, 128))
-        if other is not None:  # setting it would move the other one, whoever has that checked out
+        if other is not None:  # setting it would move the other branch, which may be checked out
             other = other.removeprefix("refs/heads/")
             raise SandboxError("{name} is another name of {other}; name that branch", name=self.name, other=other)
         listed = self.git.ask("worktree", "list", "--porcelain") or ""

@@ -1,1 +1,1 @@
-"""Saved sandboxes that others start from: docs/checkpoints.md."""
+"""Saved sandboxes that other sandboxes start from: docs/checkpoints.md."""

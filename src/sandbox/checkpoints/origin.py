@@ -1,4 +1,4 @@
-"""What a restored sandbox starts from, and what of a living one is written down for that."""
+"""What a restored sandbox starts from, and saving that from a running sandbox."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 16 << 30  # bytes of files in one checkpoint
 
 
 def workspace_of(id: str) -> dict[str, Any]:
-    """What is known of the project's layer of a living sandbox: its directory, and what counts as a conflict."""
+    """The project layer of a running sandbox: its directory, and what is needed to detect conflicts."""
     import json
 
     directory = os.path.join(home(), "vms", id, "overlay")
@@ -31,9 +31,9 @@ def workspace_of(id: str) -> dict[str, Any]:
 
 
 def save_files(directory: str, pid: int, places: Sequence[str], layer: Mapping[str, Any] | None) -> None:
-    """Copies a paused sandbox's files into `directory`: its own places, and the project's layer. Raises SandboxError.
+    """Copies a paused sandbox's files into `directory`: its own directories, and the project's layer.
 
-    `pid` is a process inside, `layer` what `workspace_of` says.
+    `pid` is a process inside, `layer` the result of `workspace_of`. Raises SandboxError.
     """
     trees = Trees(MOST)
     try:
@@ -55,15 +55,15 @@ class Origin:
     """A checkpoint that a sandbox is started from."""
 
     def __init__(self, directory: str, about: Mapping[str, Any]) -> None:
-        """`about`: what its manifest says."""
+        """`about`: the content of its manifest."""
         self._directory = directory
         self._places: list[str] = about["places"]
         self._root = tuple(about["project"])
         self.workspace: Mapping[str, Any] = about.get("workspace") or {}
-        self.family: str = about.get("family") or about["sandbox"]  # what has one set of counts: limits of signing
+        self.family: str = about.get("family") or about["sandbox"]  # sandboxes that share signing counts
 
     def check_project(self, config: Config) -> None:
-        """Raises SandboxError when another directory is there now."""
+        """Raises SandboxError when the project is not the same directory any more."""
         root = os.path.realpath(os.path.expanduser(config.filesystem.root))
         try:
             status = os.stat(root)
@@ -73,7 +73,7 @@ class Origin:
             raise SandboxError("{root} is another directory than when the checkpoint was made", root=root)
 
     def furnish(self, plan: Plan) -> None:
-        """Has the engine start from here, under a name of the sandbox's own."""
+        """Makes the engine start from this checkpoint, with a hostname of its own."""
         machine = os.path.join(self._directory, MACHINE)
         plan.saved = machine if os.path.isdir(machine) else None
         plan.fill = self._fill
@@ -85,7 +85,7 @@ class Origin:
         ]
 
     def lay(self, layer: str) -> None:
-        """Puts the changes to the project into a new layer. Raises OSError."""
+        """Copies the saved changes to the project into a new layer. Raises OSError."""
         saved = os.path.join(self._directory, LAYER)
         upper = os.path.join(layer, "upper")
         os.makedirs(upper, 0o755, exist_ok=True)
@@ -105,7 +105,7 @@ class Origin:
 
 
 def for_fork(config: Config) -> Config:
-    """The configuration of a fork: the project under a layer of its own, and ports that nobody has yet."""
+    """The configuration of a fork: the project under a layer of its own, and free ports."""
     forked: Config = config.copy()
     filesystem = forked.filesystem
     if not (filesystem.read_only or filesystem.overlay):
@@ -115,7 +115,7 @@ def for_fork(config: Config) -> Config:
 
 
 def _any_port(rule: str) -> str:
-    """`127.0.0.1:8080:80` as `127.0.0.1:0:80`: two sandboxes cannot have one port."""
+    """`127.0.0.1:8080:80` as `127.0.0.1:0:80`: two sandboxes cannot publish the same port."""
     parts = rule.rsplit(":", 2)
     return ":".join([*parts[:-2], "0", parts[-1]]) if len(parts) > 1 else f"0:{rule}"
 

@@ -3,9 +3,9 @@
     manifest.json   what it is, and the digest of everything else
     machine/        memory, processor and devices of a virtual machine
     layer/          the changes to the project
-    places/0 …      what tenants wrote to directories of the sandbox's own
+    places/0 …      what tenants wrote to the sandbox's own directories
 
-A checkpoint is made under a hidden name and appears by one rename, when all of it is there.
+A checkpoint is made under a hidden name and appears by one rename, when it is complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MANIFEST = "manifest.json"
 VERSION = 1
 MOST = 64  # checkpoints of one user
 SIZE_MOST = 64 << 30  # bytes of all of them together
-MEMORY_PLACES = "/dev/shm"  # for a fork at once, whose files are nobody's but its own
+MEMORY_PLACES = "/dev/shm"  # for an immediate fork, whose files only it needs
 _MARK = "sandbox-fork"
 
 
@@ -40,7 +40,7 @@ def _directory() -> str:
 
 
 def check_name(name: str) -> str:
-    """Raises InvalidArgument for what is not a plain name."""
+    """`name`, if it is a plain name. Raises InvalidArgument otherwise."""
     if not plain_name(name):
         raise InvalidArgument("{name!r} is not a name of letters, digits, `-`, `_` and `.`", name=name)
     return name
@@ -50,7 +50,7 @@ class Unfinished:
     """A checkpoint that is being made. Leaving it without `finish` removes it."""
 
     def __init__(self, name: str | None) -> None:
-        """Without a name it is for forks at once: in memory where there is room, and never kept."""
+        """Without a name it is for immediate forks: in memory if there is room, and never kept."""
         self.name = name
         self.path = self._temporary() if name is None else self._kept(check_name(name))
 
@@ -82,7 +82,7 @@ class Unfinished:
             return self._made(os.path.join(place, ".new"))
 
     def _made(self, prefix: str) -> str:
-        """A new directory that is locked while its maker lives, so that `prune` knows."""
+        """A new directory, locked while its maker lives, so that `prune` leaves it alone."""
         while True:
             path = f"{prefix}-{os.getpid()}-{os.urandom(4).hex()}"
             os.mkdir(path, 0o700)
@@ -93,7 +93,7 @@ class Unfinished:
             os.close(self._lock)  # pruned before it was locked
 
     def finish(self, about: dict[str, Any]) -> None:
-        """Writes the manifest; with a name, this is when the checkpoint is there. Raises SandboxError."""
+        """Writes the manifest; a checkpoint with a name appears now. Raises SandboxError."""
         about |= {"version": VERSION, "created": time.time()}
         if self.name is not None:
             about["digest"] = _digest(self.path, about)
@@ -103,7 +103,7 @@ class Unfinished:
             return
         try:
             os.rename(self.path, os.path.join(_directory(), self.name))
-        except OSError:  # somebody else was quicker
+        except OSError:  # another process was faster
             raise SandboxError("there is a checkpoint {name} already", name=self.name) from None
         self.path = os.path.join(_directory(), self.name)
 
@@ -130,9 +130,9 @@ def _digest(path: str, about: dict[str, Any]) -> str:
 
 
 def load(name: str) -> tuple[str, dict[str, Any]]:
-    """The directory of a checkpoint and what its manifest says, after a look at every byte of it.
+    """The directory of a checkpoint and the content of its manifest, after checking every byte of it.
 
-    Raises NotFound, and SandboxError for one that is damaged, or that somebody else could have written.
+    Raises NotFound, and SandboxError for a checkpoint that is damaged, or that somebody else could have written.
     """
     path = os.path.join(_directory(), check_name(name))
     about = _manifest(path)
@@ -159,7 +159,7 @@ def _manifest(path: str) -> dict[str, Any] | None:
 
 
 def checkpoints() -> list[Checkpoint]:
-    """Those of this user, the newest first."""
+    """This user's checkpoints, newest first."""
     place = _directory()
     try:
         names = os.listdir(place)
@@ -174,7 +174,7 @@ def checkpoints() -> list[Checkpoint]:
 
 
 def described(name: str, path: str, about: dict[str, Any]) -> Checkpoint:
-    """What a person or program sees of it."""
+    """A checkpoint as users and programs see it."""
     lost = about.get("lost")
     return Checkpoint(
         name,
@@ -194,18 +194,18 @@ def _size(path: str) -> int:
 
 
 def remove(name: str) -> None:
-    """Deletes a checkpoint; sandboxes that were made from it go on. Raises NotFound."""
+    """Deletes a checkpoint; sandboxes that were started from it keep running. Raises NotFound."""
     path = os.path.join(_directory(), check_name(name))
     hidden = os.path.join(_directory(), f".new-0-{os.urandom(4).hex()}")
     try:
-        os.rename(path, hidden)  # at once: nobody starts from half of one
+        os.rename(path, hidden)  # in one step: nobody starts from half a checkpoint
     except FileNotFoundError:
         raise NotFound("there is no checkpoint {name}", name=name) from None
     _remove(hidden)
 
 
 def prune() -> int:
-    """Deletes what killed makers left behind. Returns how many there were."""
+    """Deletes what killed processes left behind. Returns how many directories there were."""
     count = 0
     for place, mark in ((_directory(), ".new"), (MEMORY_PLACES, f"{_MARK}-{os.getuid()}")):
         try:
@@ -220,7 +220,7 @@ def prune() -> int:
 
 
 def _remove_abandoned(path: str) -> bool:
-    """Deletes it, unless somebody still makes it."""
+    """Deletes it, unless it is still being made. Returns whether it did."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,8 +1,8 @@
-"""Copies of directories that a tenant may have written, with everything that matters to an overlay; and their digest.
+"""Copies directories that a tenant may have written, with everything that matters to an overlay, and computes digests.
 
-A layer of overlayfs marks what was removed with devices of number 0 and with extended attributes. Copies share their
-blocks with the original where the file system can do that. Nothing is reached by a path that a tenant could redirect,
-and nothing that is mounted on the tree is followed.
+A layer of overlayfs marks removed files with devices of number 0 and with extended attributes. Copies share their
+blocks with the original if the file system supports it. Nothing is reached by a path that a tenant could redirect, and
+nothing that is mounted on the tree is followed.
 """
 
 from __future__ import annotations
@@ -18,46 +18,45 @@ if TYPE_CHECKING:
 
 FICLONE = 0x40049409  # _IOW(0x94, 9, int)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-DEPTH = 500  # directories above one another
+DEPTH = 200  # nested directories; each takes two frames of Python's stack and two descriptors
+ENTRIES = 5_000_000  # files, directories and links of one copy
 
 
 class Trees:
-    """Copies trees one after another: at most `most` bytes in all."""
+    """Copies trees, at most `most` bytes in all."""
 
     def __init__(self, most: int) -> None:
         self.size = 0
         self._most = most
+        self._entries = 0
 
     def copy(self, source: int, target: int) -> None:
-        """Copies what is in the directory `source` into the directory `target`, both open. Raises OSError."""
-        _need_no_umask = os.umask(0)
-        try:
-            self._directory(source, target, os.fstat(source).st_dev, {}, 0)
-            _finish(target, os.fstat(source), source)
-        finally:
-            os.umask(_need_no_umask)
+        """Copies the content of the directory `source` into the directory `target`. Both are open. Raises OSError."""
+        self._directory(source, target, os.fstat(source).st_dev, _Links(target), ())
+        _finish(target, os.fstat(source), source)
 
-    def _directory(self, source: int, to: int, device: int, links: dict[int, str], depth: int) -> None:
-        if depth > DEPTH:
+    def _directory(self, source: int, to: int, device: int, links: _Links, above: tuple[str, ...]) -> None:
+        if len(above) > DEPTH:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         for name in os.listdir(source):
+            self._entries += 1
+            if self._entries > ENTRIES:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
             try:
                 status = os.stat(name, dir_fd=source, follow_symlinks=False)
             except PermissionError:
-                continue  # a cover: what is mounted there is nobody's to look at
+                continue  # a cover: nobody may look at what is mounted there
             if status.st_dev != device:
-                continue  # mounted there
+                continue  # something is mounted there
             if stat.S_ISDIR(status.st_mode):
-                self._subdirectory(name, source, to, status, links, depth)
-            elif status.st_nlink > 1 and status.st_ino in links:
-                os.link(links[status.st_ino], name, dst_dir_fd=to, follow_symlinks=False)
-            else:
+                self._subdirectory(name, source, to, status, links, above)
+            elif status.st_nlink == 1 or not links.made(status.st_ino, name, to):
                 self._entry(name, source, to, status)
                 if status.st_nlink > 1:
-                    links[status.st_ino] = f"{os.readlink(f'/proc/self/fd/{to}')}/{name}"
+                    links.remember(status.st_ino, (*above, name))
 
     def _subdirectory(
-        self, name: str, source: int, to: int, status: os.stat_result, links: dict[int, str], depth: int
+        self, name: str, source: int, to: int, status: os.stat_result, links: _Links, above: tuple[str, ...]
     ) -> None:
         try:
             os.mkdir(name, 0o700, dir_fd=to)
@@ -66,7 +65,7 @@ class Trees:
         inner_from = _opened(name, source, status, DIRECTORY)
         inner_to = os.open(name, DIRECTORY, dir_fd=to)
         try:
-            self._directory(inner_from, inner_to, status.st_dev, links, depth + 1)
+            self._directory(inner_from, inner_to, status.st_dev, links, (*above, name))
             _finish(inner_to, status, inner_from)
         finally:
             os.close(inner_from)
@@ -81,7 +80,8 @@ class Trees:
             os.utime(name, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=to, follow_symlinks=False)
         elif kind == stat.S_IFIFO or (kind == stat.S_IFCHR and status.st_rdev == 0):
             os.mknod(name, status.st_mode, 0, dir_fd=to)
-        # Sockets of programs that no longer run, and other devices, are nothing to keep.
+            _set_mode(name, to, status)  # the umask took some of it
+        # Sockets and other devices are left out.
 
     def _file(self, name: str, source: int, to: int, status: os.stat_result) -> None:
         self.size += status.st_blocks * 512
@@ -98,6 +98,39 @@ class Trees:
             os.close(new)
 
 
+class _Links:
+    """The copies of files that have several names, by the number of the original.
+
+    A copy is found again from the top, name by name: the tree may be in another mount namespace, where its path means
+    nothing here, and an open descriptor for each would be too many.
+    """
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._known: dict[int, tuple[str, ...]] = {}
+
+    def remember(self, number: int, path: tuple[str, ...]) -> None:
+        self._known[number] = path
+
+    def made(self, number: int, name: str, to: int) -> bool:
+        """Makes `name` in the directory `to` a link to the copy, if there is one that can be reached."""
+        path = self._known.get(number)
+        if path is None:
+            return False
+        parent = os.dup(self._top)
+        try:
+            for part in path[:-1]:
+                inner = os.open(part, os.O_PATH | DIRECTORY, dir_fd=parent)
+                os.close(parent)
+                parent = inner
+            os.link(path[-1], name, src_dir_fd=parent, dst_dir_fd=to, follow_symlinks=False)
+        except OSError:
+            return False  # its directory has its mode already, or is another mount, or it is a socket: no copy was made
+        finally:
+            os.close(parent)
+        return True
+
+
 @contextmanager
 def own_directory(path: str) -> Iterator[int]:
     """Opens one of our own directories, whose path no tenant can change. Raises OSError."""
@@ -110,10 +143,10 @@ def own_directory(path: str) -> Iterator[int]:
 
 @contextmanager
 def directory_inside(pid: int, path: str) -> Iterator[int]:
-    """A directory inside, seen from the root of the process `pid` there. Raises OSError.
+    """Opens a directory inside, by its path from the root of the process `pid` there. Raises OSError.
 
-    Tenants can rename what is above it and put links in its place, which by an ordinary path would lead to the host's
-    files: no link is followed, and nothing leads out of that root.
+    Tenants can replace the directories above it with links, which through an ordinary path would lead to the host's
+    files. So no link is followed, and nothing leads out of that root.
     """
     from sandbox.config.openat2 import IN_ROOT, NO_MAGICLINKS, NO_SYMLINKS, openat2
 
@@ -130,7 +163,7 @@ def directory_inside(pid: int, path: str) -> Iterator[int]:
 
 
 def _opened(name: str, parent: int, status: os.stat_result, flags: int) -> int:
-    """Also what its owner took the right to read away from."""
+    """Opens a file or directory, even if its mode does not let its owner read it."""
     try:
         return os.open(name, flags, dir_fd=parent)
     except PermissionError:
@@ -146,6 +179,14 @@ def _opened(name: str, parent: int, status: os.stat_result, flags: int) -> int:
             os.close(handle)
 
 
+def _set_mode(name: str, parent: int, status: os.stat_result) -> None:
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(status.st_mode))
+    finally:
+        os.close(handle)
+
+
 def _finish(new: int, status: os.stat_result, old: int) -> None:
     for name, value in _marks(old):
         os.setxattr(new, name, value)
@@ -156,7 +197,7 @@ def _finish(new: int, status: os.stat_result, old: int) -> None:
 
 
 def copy_content(old: int, new: int) -> None:
-    """Copies a file into an empty one: the same blocks where that is possible, else what is not a hole."""
+    """Copies a file into an empty one: shares its blocks if possible, else copies everything but holes."""
     import fcntl
 
     try:
@@ -172,7 +213,7 @@ def copy_content(old: int, new: int) -> None:
 
 
 def extents(descriptor: int) -> list[tuple[int, int]]:
-    """What of a file is not a hole."""
+    """The parts of a file that are not holes."""
     found, at = [], 0
     end = os.fstat(descriptor).st_size
     while at < end:
@@ -186,7 +227,7 @@ def extents(descriptor: int) -> list[tuple[int, int]]:
 
 
 def digest(directory: str, leave_out: str) -> str:
-    """A hash over every name, mode, mark and byte of a tree, but for the file `leave_out` at its top."""
+    """A hash of every name, mode, attribute and byte of a tree, except the file `leave_out` at its top."""
     import hashlib
 
     summary = hashlib.sha256()
@@ -223,7 +264,7 @@ def _add(parent: int, path: str, add: Callable[[bytes], None], leave_out: str, d
 
 
 def _marks(opened: int) -> list[tuple[str, bytes]]:
-    """Extended attributes. Their reading needs the right to read the file, even where it is open."""
+    """The user extended attributes. Reading them needs permission to read the file, even when it is open."""
     names = sorted(name for name in os.listxattr(opened) if name.startswith("user."))
     try:
         return [(name, os.getxattr(opened, name)) for name in names]
@@ -237,7 +278,7 @@ def _marks(opened: int) -> list[tuple[str, bytes]]:
 
 
 def _add_content(opened: int, size: int, add: Callable[[bytes], None]) -> None:
-    """Zeros and holes are the same; a page of zeros is neither read nor hashed where it is a hole."""
+    """Adds the size, and the content and offsets of the parts that are not holes."""
     add(b"%d" % size)
     piece = bytearray(1 << 20)
     view = memoryview(piece)

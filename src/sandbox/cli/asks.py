@@ -52,7 +52,11 @@ def waiting() -> Iterator[tuple[Client, Ask]]:
     """Every question that waits, in any running sandbox of this user, and a client to answer it with."""
     for client in _clients({}):
         with client:
-            yield from ((client, ask) for ask in client.asks())
+            try:
+                found = client.asks()
+            except SandboxError:
+                continue  # it has just ended
+            yield from ((client, ask) for ask in found)
 
 
 def _clients(known: dict[str, Client]) -> Iterator[Client]:
@@ -122,7 +126,12 @@ def _attach_new(known: dict[str, Client], put: Callable[[dict[str, Any]], object
     for client in _clients(known):
         known[client.id] = client
         client.on_event(hear)
-        for ask in client.asks(watch=True):
+        try:
+            found = client.asks(watch=True)
+        except SandboxError:
+            known.pop(client.id).close()  # it has just ended
+            continue
+        for ask in found:
             put(dict(ask))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+from sandbox.cli.output import shown
 from sandbox.config.home import home
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
@@ -25,7 +28,16 @@ def run(arguments: Namespace) -> int:
         chosen = [entry for entry in entries(home()) if entry.running]
     else:
         chosen = [find(home(), id) for id in arguments.id]  # find all of them before killing the first
+    failed: list[SandboxError | OSError] = []
     for entry in chosen:
-        remove.kill(entry)
-        print(entry.id)
+        try:
+            remove.kill(entry)
+        except (SandboxError, OSError) as problem:
+            failed.append(problem)  # the others are ended all the same
+        else:
+            print(entry.id)
+    for one in failed[:-1]:
+        print(f"sandbox: {shown(_.text(one))}", file=sys.stderr)
+    if failed:
+        raise failed[-1]
     return 0

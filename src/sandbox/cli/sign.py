@@ -106,7 +106,9 @@ def summary(one: dict[str, Any]) -> str:
 
 
 def _approve(id: str, arguments: Namespace) -> int:
-    """Approves a request, and exactly that: on a terminal, shows it and asks first."""
+    """Approves a request, and exactly that: shows it and asks first, unless --yes or --hash says that it was seen."""
+    if not (arguments.yes or arguments.hash is not None or sys.stdin.isatty()):
+        raise InvalidArgument("without a terminal, approve needs --hash HASH (from `sandbox sign pending`) or --yes")
     one = next((each for each in _waiting() if each["requestId"] == id), None)
     if one is None:
         raise NotFound("no request {id!r} waits: it was decided, or its time is over", id=id)

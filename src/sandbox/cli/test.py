@@ -158,9 +158,16 @@ def _tried_writes(sandbox: Sandbox, guard: FileGuard) -> Iterator[Try]:
         one = Try("write", name, decision.allowed, decision.rule)
         one.seen = sandbox.exec(["sh", "-c", f"echo x >> {name}"]).exit_code == 0
         yield one
-    outside = Try("write", "~/.bashrc", False, "outside-project-root")
-    sandbox.exec(["sh", "-c", f"echo {CANARY} >> ~/.bashrc"])  # into the sandbox's own empty home, which is deleted
-    outside.seen = _contains(os.path.expanduser("~/.bashrc"))
+    name = f"~/.sandbox-test-{os.urandom(8).hex()}"  # a file that nobody has: there may be no walls around the home
+    decision = guard.check(name, "write")
+    outside = Try("write", name, decision.allowed, decision.rule)
+    path = os.path.expanduser(name)
+    try:
+        sandbox.exec(["sh", "-c", f'echo {CANARY} > "$0"', path])
+        outside.seen = _contains(path)
+    finally:
+        if os.path.lexists(path):
+            os.unlink(path)
     yield outside
 
 

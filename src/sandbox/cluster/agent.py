@@ -1,7 +1,7 @@
-"""What runs on each machine of a cluster: the product's own HTTP server, in a process that Ray started.
+"""What runs on each machine of a cluster: the HTTP server of `sandbox serve`, in a process that Ray started.
 
-It owns the machine's sandboxes, with a registry, a record and a pool of their own, and they end when it ends. Ray is
-told addresses, public certificates and tokens that are good for one sandbox; everything else goes over the server.
+It owns the machine's sandboxes, with their own registry, record and pool, and they end when it ends. Ray only carries
+addresses, public certificates and tokens that are good for one sandbox; everything else goes through the server.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from sandbox.server.settings import Settings
 from sandbox.websocket import notice_silence
 
 SCOPES = frozenset(("read", "create", "exec", "files", "apply", "network", "answer", "kill", "host"))
-UNUSED = 60.0  # seconds in which a lease must be used
-SILENCE = 20  # seconds after which a client that does not answer counts as gone: its lease
-LONGEST = 86400.0  # seconds that a token for records is good for; then another one is asked for
-THREADS = 16  # calls of Ray's at a time
+UNUSED = 60.0  # seconds within which a lease must be used
+SILENCE = 20  # seconds after which a client that does not answer counts as gone
+LONGEST = 86400.0  # seconds that a token for records is valid
+THREADS = 16  # calls by way of Ray at a time
 
 
 class Agent:
-    """One machine's. Its methods are called by way of Ray."""
+    """The agent of one machine. Its methods are called by way of Ray."""
 
     def __init__(self, node: str, address: str, pool: int = 0, keeper: str = "", nodes_class: Any = None) -> None:
         """`node` is Ray's id of the machine, `address` where others reach it, `keeper` the node that keeps records.
 
-        `nodes_class` is `Nodes`, which starts agents: it is handed in, so that no import goes in a circle.
+        `nodes_class` is `Nodes`, which starts agents: it is a parameter to avoid a circular import.
         """
         self._nodes = nodes_class
         nodes = os.path.join(home(), "nodes")
@@ -64,7 +64,7 @@ class Agent:
         self._context = self._identity.for_server()
         self._admitted: set[bytes] = set()
         self._leases: dict[str, float] = {}
-        self._readers: dict[bytes, str] = {}  # tokens for records, by who has them
+        self._readers: dict[bytes, str] = {}  # ids of tokens for records, by their holder's authority
         self._mine = Identity(f"sandbox shipper {node[:12]}")
         self._lock = Lock()
         self._draining = False
@@ -76,9 +76,9 @@ class Agent:
         self._shipper = Shipper(Ownership(nodes, node[:12]), lambda: self._to_keeper(keeper)) if keeper else None
 
     def lease(self, authority: bytes) -> tuple[str, bytes, str, str]:
-        """Lets a client of that authority make one sandbox: the address, our authority, a token and its id.
+        """Lets a client of that authority make one sandbox. Returns the address, our authority, a token and its id.
 
-        Raises SandboxError while the machine is drained.
+        Raises SandboxError while the machine is being drained.
         """
         if self._draining:
             raise SandboxError("the node {node} is being drained", node=self._node[:12])
@@ -91,12 +91,12 @@ class Agent:
         return self._url(), self._identity.authority, text, token.id
 
     def release(self, token: str) -> None:
-        """The sandbox of that lease has ended. Idempotent."""
+        """Ends a lease, whose sandbox has ended. Idempotent."""
         with self._lock:
             self._forget(token)
 
     def keeper(self, authority: bytes) -> tuple[str, bytes, str]:
-        """Lets somebody of that authority send and read records: the address, our authority and a token."""
+        """Lets a holder of that authority send and read records. Returns the address, our authority and a token."""
         with self._lock:
             self._admit(authority)
             self._server.tokens.forget(self._readers.pop(authority, ""))
@@ -127,7 +127,7 @@ class Agent:
         return found
 
     def drain(self, draining: bool = True) -> None:
-        """No further sandbox is made here; those that are go on."""
+        """Makes no further sandbox here; those that exist go on."""
         self._draining = draining
 
     def _url(self) -> str:
@@ -147,7 +147,7 @@ class Agent:
     # -- leases
 
     def _forget_unused(self) -> None:
-        """Those that nobody used in time, and those whose sandbox has ended."""
+        """Forgets leases that were not used in time, and those whose sandbox has ended."""
         now = time.monotonic()
         for token, since in list(self._leases.items()):
             sandbox = self._server.leases.get(token, "")
@@ -191,7 +191,7 @@ class Agent:
 
 def _listen(address: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    # By its number: asyncio switches Nagle's algorithm off only then.
+    # IPPROTO_TCP must be given: only then does asyncio switch off Nagle's algorithm.
     line = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     notice_silence(line, SILENCE)
     line.bind((address, 0))
@@ -200,7 +200,7 @@ def _listen(address: str) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """In a thread: signals are Ray's."""
+    """Runs in a thread; signals belong to Ray."""
 
     ready: Event
 

@@ -28,7 +28,7 @@ class AsyncClusterSandbox(AsyncSandbox):
 
     @property
     def remote(self) -> ClusterSandbox:
-        """The sandbox itself, whose methods wait."""
+        """The sandbox itself, whose methods block."""
         return cast("ClusterSandbox", self.sync)
 
     @property
@@ -41,7 +41,7 @@ class AsyncClusterSandbox(AsyncSandbox):
         await self._threads.run(self.remote.save)
 
     async def bring_back(self) -> AsyncSandbox:
-        """Returns a sandbox here with the changes of this one, as `ClusterSandbox`'s; raises what that raises."""
+        """Returns a local sandbox with the changes of this one, as `ClusterSandbox.bring_back`; raises the same."""
         return AsyncSandbox._around(await self._threads.run(self.remote.bring_back, lambda one: one.close()))
 
     async def processes(self) -> list[ProcessInfo]:
@@ -63,11 +63,11 @@ class AsyncCluster:
         self._address, self._pool = address, pool
         self._cluster: Cluster | None = None
         self._closed = False
-        self._starting = asyncio.Lock()  # many may wait for the same join
+        self._starting = asyncio.Lock()  # several tasks may wait for the same join
         self._threads = Threads()
 
     async def start(self) -> Self:
-        """Joins the cluster, unless it has. Raises what `Cluster()` raises, and SandboxClosed."""
+        """Joins the cluster, unless it has already. Raises what `Cluster()` raises, and SandboxClosed."""
         if self._closed:
             raise SandboxClosed("the cluster is closed")
         async with self._starting:
@@ -99,7 +99,7 @@ class AsyncCluster:
     ) -> AsyncClusterSandbox:
         """Starts a sandbox where there is room, as `Cluster.sandbox`; raises what that raises.
 
-        `on_wait` is called in a thread. Who is cancelled while it waits gives the place back when it comes.
+        `on_wait` is called in a thread. When it is cancelled, the place is given back as soon as there is one.
         """
         if hooks is not None:
             names_of(hooks)
@@ -116,11 +116,11 @@ class AsyncCluster:
         return await self._threads.run(self.sync.nodes)
 
     async def waiting(self) -> int:
-        """Returns how many sandboxes wait for room, of all programs. Raises SandboxError."""
+        """Returns how many sandboxes of all clients wait for room. Raises SandboxError."""
         return await self._threads.run(self.sync.waiting)
 
     async def drain(self, node: str, draining: bool = True) -> None:
-        """Has no further sandbox made on a machine, as `Cluster.drain`. Raises NotFound, SandboxError."""
+        """Stops making sandboxes on a machine, as `Cluster.drain`. Raises NotFound, SandboxError."""
         await self._threads.run(lambda: self.sync.drain(node, draining))
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How a project reaches an agent: which contents it lacks, those contents, and then the project made of them."""
+"""How a project reaches an agent: the client asks which content is missing, sends it, and has the project made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of projects on a node, by the digest of their content, and the directories that are made of them."""
+"""The content of projects' files on a node, by digest, and the directories that are made of it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Blobs:
-    """A store below the agent's home. What is in it is what its name says: it is checked on its way in."""
+    """A store below the agent's home. Content is checked against its digest, which is its name, before it is kept."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         os.makedirs(directory, mode=0o700, exist_ok=True)
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        """Those that are not here. Raises InvalidArgument."""
+        """Those of `digests` that are not in the store. Raises InvalidArgument."""
         return [one for one in dict.fromkeys(digests) if not os.path.exists(self._path(one))]
 
     def add(self, digest: str, content: bytes) -> None:
-        """Keeps it. Raises InvalidArgument when it is something else."""
+        """Keeps the content of a file. Raises InvalidArgument when it does not have that digest."""
         if hashlib.sha256(content).hexdigest() != digest:
             raise InvalidArgument("the content is not that of its digest")
         beside = f"{self._path(digest)}.{os.urandom(8).hex()}"
@@ -37,7 +37,7 @@ class Blobs:
         os.rename(beside, self._path(digest))
 
     def build(self, root: str, entries: Sequence[Entry]) -> None:
-        """Makes a project of them in the empty directory `root`. Raises InvalidArgument, NotFound."""
+        """Makes a project of stored content in the empty directory `root`. Raises InvalidArgument, NotFound."""
         links = {one.path for one in entries if one.kind == "symlink"}
         for one in entries:
             _check(one, links)
@@ -66,7 +66,7 @@ class Blobs:
 
 
 def _check(entry: Entry, links: set[str]) -> None:
-    """Nothing leads out of the project while it is made: no way up, and no link on the way."""
+    """Makes sure that nothing is written outside the project: no `..`, no link in the path. Raises InvalidArgument."""
     parts = entry.path.split("/")
     if not entry.path or "\0" in entry.path or any(one in ("", ".", "..") for one in parts):
         raise InvalidArgument("{path!r} is no path in a project", path=entry.path)

@@ -1,7 +1,7 @@
-"""Checkpoints of a sandbox's files outside its machine, so that it can go on elsewhere when that is lost.
+"""Checkpoints of a sandbox's files outside its machine, so that it can go on elsewhere when the machine is lost.
 
 An object in the store is one line of JSON and two archives, which `tar` made inside, as a tenant: what was changed in
-the project, and the home. Restoring is the same the other way round, so nothing in it acts on any host.
+the project, and the home. Restoring also runs `tar` inside, so nothing in an archive acts on any host.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _FIND_HOME = r"find . -xdev -mindepth 1 \( -type d -o -type l -o -type f -readab
 _PACK_HOME = f'cd "$HOME" && {_FIND_HOME} | {_PACK}'
 _DELETE = "xargs -0 rm -rf --"
 _UNPACK = "tar --recursive-unlink -xpf -"
-# What a new home has already is the sandbox's own: covers, and what guards froze.
+# What a new home already has is the sandbox's own: covers, and files that guards froze.
 _UNPACK_HOME = 'tar -C "$HOME" --skip-old-files -xpf -'
 
 
 class Checkpoints:
     """A policy: where checkpoints go, and how often they are made.
 
-    `store` is any URL that fsspec knows: file:///…, or s3://… with its package s3fs. With `every` None they are made by
-    `ClusterSandbox.save` alone. Raises SandboxError when there is no package for it.
+    `store` is any URL that fsspec knows: file:///…, or s3://… with its package s3fs. They are made every `every`
+    seconds; with None, only by `ClusterSandbox.save`. Raises SandboxError when the package for `store` is missing.
     """
 
     def __init__(self, store: str, *, every: float | None = 60.0) -> None:
@@ -52,7 +52,7 @@ class Checkpoints:
             ) from problem
 
     def put(self, name: str, number: int, content: bytes) -> None:
-        """Keeps one; it is there whole, or not at all. Older ones go. Raises OSError."""
+        """Keeps one, whole or not at all, and removes older ones. Raises OSError."""
         place = f"{self._root}/{name}"
         self._files.makedirs(place, exist_ok=True)
         part = f"{place}/.part-{os.urandom(4).hex()}"
@@ -62,7 +62,7 @@ class Checkpoints:
             self._files.rm_file(old)
 
     def last(self, name: str) -> bytes | None:
-        """The newest one that is intact."""
+        """The newest intact one; None if there is none."""
         for path in reversed(self._found(name)):
             content: bytes = self._files.cat_file(path)
             if _opened(content) is not None:
@@ -70,7 +70,7 @@ class Checkpoints:
         return None
 
     def forget(self, name: str) -> None:
-        """Removes those of a sandbox. Idempotent."""
+        """Removes all of a sandbox. Idempotent."""
         if self._files.exists(f"{self._root}/{name}"):
             self._files.rm(f"{self._root}/{name}", recursive=True)
 
@@ -111,7 +111,7 @@ class Saving:
         return self._policy.last(self.name)
 
     def close(self) -> None:
-        """Ends it; the checkpoints go. Idempotent."""
+        """Makes no more, and removes those there are. Idempotent."""
         self._ended.set()
         with self._lock:
             self._policy.forget(self.name)
@@ -122,11 +122,11 @@ class Saving:
                 self.now()
                 self.problem = ""
             except SandboxError as problem:
-                self.problem = str(problem)  # the next one may succeed; the last one stays
+                self.problem = str(problem)  # the next one may succeed; the last good one stays
 
 
 def pack(sandbox: Client) -> bytes:
-    """The sandbox's files now. Raises SandboxError."""
+    """The sandbox's files as they are now. Raises SandboxError."""
     changes = sandbox.changes()
     deleted = [one.path for one in changes if one.after is None]
     listed = b"".join(os.fsencode(one.path) + b"\0" for one in changes if one.after is not None)
@@ -139,7 +139,7 @@ def pack(sandbox: Client) -> bytes:
 
 
 def unpack(sandbox: Client, content: bytes) -> None:
-    """Gives a new sandbox those files. Raises SandboxError."""
+    """Puts those files into a new sandbox. Raises SandboxError."""
     found = _opened(content)
     if found is None:
         raise SandboxError("the checkpoint is damaged")
@@ -164,6 +164,6 @@ def _said(sandbox: Client, command: str, given: bytes = b"") -> bytes:
     result = sandbox.exec(command, env={"LC_ALL": "C"}, input=given, max_output=MOST)
     if result.truncated:
         raise SandboxError("the sandbox has more than {most} MB to save", most=MOST >> 20)
-    if result.exit_code not in (0, 1):  # 1: a file changed meanwhile, as files do
+    if result.exit_code not in (0, 1):  # 1: a file changed while it was read
         raise SandboxError("the files cannot be saved: {problem}", problem=result.stderr[-200:] or result.exit_code)
     return result.stdout_bytes

@@ -3,7 +3,7 @@
     with Cluster("auto") as cluster, cluster.sandbox({"limits": {"cpus": 1}}) as sb:
         print(sb.exec("echo hello").stdout)
 
-Ray decides on which machine it is. Everything else, from the configuration with its secrets to the last byte of output,
+Ray decides which machine it is on. Everything else, from the configuration with its secrets to the last byte of output,
 goes straight to that machine's agent, over TLS with certificates on both sides.
 """
 
@@ -43,7 +43,7 @@ ENGINES = {"qemu": "sandbox_qemu", "microvm": "sandbox_qemu", "firecracker": "sa
 
 
 class _Way(NamedTuple):
-    """How an agent is reached for one sandbox: what `Agent.lease` answers."""
+    """How to reach an agent for one sandbox: what `Agent.lease` returns."""
 
     url: str
     authority: bytes
@@ -52,7 +52,7 @@ class _Way(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What a sandbox was asked for, to ask for it again."""
+    """What `Cluster.sandbox` was called with, to start the same sandbox again."""
 
     config: dict[str, Any]
     resources: dict[str, float]
@@ -68,7 +68,7 @@ class Cluster:
     def __init__(self, address: str = "auto", *, pool: int = 0) -> None:
         """Joins the cluster at `address`: "auto", "HOST:PORT" or "ray://HOST:PORT".
 
-        `pool` is how many sandboxes each agent keeps ready; that of the first who starts an agent counts. Raises
+        `pool` is how many sandboxes each agent keeps ready; the client that starts an agent decides. Raises
         SandboxError when Ray is not installed or cannot be reached.
         """
         from sandbox.cluster.identity import Identity
@@ -93,12 +93,12 @@ class Cluster:
         on_wait: Callable[[int], object] | None = None,
         checkpoints: Checkpoints | None = None,
     ) -> ClusterSandbox:
-        """Starts a sandbox where there is room, and waits for room: `timeout` seconds, or for ever.
+        """Starts a sandbox on a machine with room, and waits for room: `timeout` seconds, or for ever.
 
-        Reserved are `cpus` (by default `limits.cpus`, else a tenth) and `memory` in bytes (by default `limits.memory`),
-        and further `resources` of Ray's by name. While it waits, `on_wait` is called each second with the position in
-        the queue. With `project`, a directory here, the sandbox has what a program in a sandbox around it could
-        read, under an overlay: `bring_back`. Other paths are the machine's, and without `filesystem.root` the sandbox
+        It reserves `cpus` (by default `limits.cpus`, else a tenth), `memory` in bytes (by default `limits.memory`), and
+        further `resources` of Ray by name. While it waits, `on_wait` is called each second with the position in the
+        queue. `project` is a directory here: the sandbox gets what a program in a sandbox around it could read, under
+        an overlay; see `bring_back`. Other paths are those of the machine, and without `filesystem.root` the sandbox
         has a new, empty directory. With `checkpoints`, it goes on elsewhere from the last one when its machine is lost.
         Raises what `Sandbox` raises, and SandboxError when no machine has room in time.
         """
@@ -122,7 +122,7 @@ class Cluster:
             reservation = self._nodes.reserve(asked.resources, asked.timeout, asked.on_wait, without)
             try:
                 return start(reservation)
-            except SandboxLost as lost:  # its agent is gone, or takes no more
+            except SandboxLost as lost:  # its agent is gone, or takes no more sandboxes
                 problem = lost
                 without.append(reservation.node)
                 reservation.release()
@@ -165,7 +165,7 @@ class Cluster:
         return connection, config, sent, way
 
     def _settle(self, made: ClusterSandbox, reservation: Reservation, way: _Way) -> None:
-        """What a sandbox needs to know about where it is now."""
+        """Sets what a sandbox needs to know about its machine."""
         nodes, line = self._nodes, made._line
 
         def release() -> None:
@@ -179,7 +179,7 @@ class Cluster:
         self._watch.add(line, reservation.node, line.abandon)
 
     def _move(self, made: ClusterSandbox, asked: _Asked) -> None:
-        """Has a sandbox whose machine was lost go on elsewhere. Raises SandboxLost when there is no checkpoint."""
+        """Lets a sandbox whose machine was lost go on elsewhere. Raises SandboxLost when there is no checkpoint."""
         assert made._saving is not None
         content = made._saving.last()
         if content is None:
@@ -218,17 +218,17 @@ class Cluster:
         return nodes(self._nodes)
 
     def usage(self) -> list[dict[str, Any]]:
-        """Returns what each sandbox uses, of all programs: the one with the most processor time first."""
+        """Returns what each sandbox of all clients uses: the one with the most processor time first."""
         from sandbox.cluster.overview import usage
 
         return usage(self._nodes)
 
     def waiting(self) -> int:
-        """Returns how many sandboxes wait for room, of all programs. Raises SandboxError."""
+        """Returns how many sandboxes of all clients wait for room. Raises SandboxError."""
         return queue_length()
 
     def drain(self, node: str, draining: bool = True) -> None:
-        """Has no further sandbox made on a machine; those that are there go on. Raises NotFound, SandboxError."""
+        """Stops making sandboxes on a machine; those that exist go on. Raises NotFound, SandboxError."""
         from sandbox.cluster.overview import found
 
         self._nodes.ask(found(self._nodes, node), "drain", draining)

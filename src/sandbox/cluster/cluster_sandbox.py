@@ -1,4 +1,4 @@
-"""A sandbox on a machine of a cluster, which may go on on another one when that is lost."""
+"""A sandbox on a machine of a cluster, which can continue on another one when the machine is lost."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class ClusterSandbox(Client):
     """A sandbox on a machine of the cluster. `node` is Ray's id of the machine.
 
-    When the machine or its agent is gone, calls raise SandboxLost. With `checkpoints`, only those that were under way
-    do: the next call finds the sandbox on another machine, with the files of the last checkpoint, and `recovered` is
-    how often that happened. It ends when it is closed, or with this process.
+    When the machine or its agent is gone, calls raise SandboxLost. With `checkpoints`, only calls in progress do: the
+    next call finds the sandbox on another machine, with the files of the last checkpoint. `recovered` counts how often
+    that happened. It ends when it is closed, or with this process.
     """
 
     node: str = ""
@@ -67,7 +67,7 @@ class ClusterSandbox(Client):
     def bring_back(self) -> Sandbox:
         """Returns a sandbox on this machine with the changes of this one in its overlay: review and apply them there.
 
-        Raises InvalidArgument when no project was sent, SandboxError for a path that was changed here, too.
+        Raises InvalidArgument when no project was sent, SandboxError for a path that was also changed here.
         """
         if self._sent is None:
             raise InvalidArgument("no project was sent with this sandbox")
@@ -76,7 +76,7 @@ class ClusterSandbox(Client):
     def close(self, grace: float = 0.0) -> None:
         """Ends the sandbox and gives its place back. Idempotent.
 
-        Commands that run have `grace` seconds to end by themselves; no new one is started meanwhile.
+        Running commands have `grace` seconds to end by themselves; no new one is started meanwhile.
         """
         self._closing = True
         if self._saving is not None:

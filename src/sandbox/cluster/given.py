@@ -1,4 +1,4 @@
-"""What of a configuration goes to a node, and what of it is read here first."""
+"""Which parts of a configuration go to a node, and which are read here first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from sandbox.config.layers import Resolved
 
-# About this machine and nobody else's: its files, its loopback, its own record. A node has its own.
+# Settings about this machine alone: its files, its loopback, its own record. A node has its own.
 AT_HOME = frozenset(
     (
         "cluster", "filesystem.root", "filesystem.overlay", "network.publish", "network.localhost_ports",
@@ -27,7 +27,7 @@ HIDING = ("deny_read", "blocked_patterns", "allowed_patterns")
 def travelling(resolved: Resolved, environment: Mapping[str, str]) -> dict[str, Any]:
     """What `sandbox run` sends: the settings that any layer made, without those about this machine.
 
-    Variables that `environment.allow` names are this process's own.
+    The variables that `environment.allow` names are taken from `environment`, this process's own.
     """
     whole = resolved.config.whole()
     given: dict[str, Any] = {}
@@ -51,15 +51,15 @@ def allowed(section: Any, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def hiding(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Which files of a project the configuration hides: they do not travel either."""
+    """The settings that hide files of a project: such files are not sent either."""
     files = config.get("filesystem")
     return {key: files[key] for key in HIDING if key in files} if isinstance(files, dict) else {}
 
 
 def with_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with the values of its secrets, wherever they come from: the person's own machine is meant.
+    """The configuration with the values of its secrets: their sources are on this machine, not on the node.
 
-    A program's output is asked for once; a node cannot ask again when its life ends. Raises ConfigError.
+    A source that is a program runs once; a node cannot run it again when the value expires. Raises ConfigError.
     """
     network = config.get("network")
     secrets = network.get("secrets") if isinstance(network, dict) else None
@@ -78,7 +78,7 @@ def _with_value(name: str, given: Any) -> Any:
     try:
         secret = Secret.read(said, path)
     except ConfigError:
-        return given  # the node says what is wrong with it, as everywhere
+        return given  # the node will report what is wrong with it
     if secret.value is not None:
         return said
     check(secret, path)

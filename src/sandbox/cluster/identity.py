@@ -1,7 +1,7 @@
-"""Who one side of a connection is: a key that never leaves its process, and certificates that others may know.
+"""The identity of one side of a connection: a key that never leaves its process, and public certificates.
 
-Each client and each agent makes its own. What they tell each other by way of Ray is public: the certificate of an
-authority that signed one certificate and then threw its key away.
+Each client and each agent makes its own. What they exchange by way of Ray is public: the certificate of an authority
+that signed one certificate and whose key was then thrown away.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFE = datetime.timedelta(days=365)
-EARLIER = datetime.timedelta(hours=1)  # clocks of other machines
+EARLIER = datetime.timedelta(hours=1)  # for other machines whose clocks are behind
 
 
 class Identity:
-    """One side. `authority` is what the other side trusts, PEM."""
+    """One side. `authority` is the certificate that the other side trusts, in PEM."""
 
     def __init__(self, name: str, addresses: tuple[str, ...] = ()) -> None:
-        """`addresses` are where a server is reached."""
+        """`addresses` are those of a server; a client has none."""
         signing = ec.generate_private_key(ec.SECP256R1())
         issuer = _named(f"{name} authority {os.urandom(8).hex()}")
         mine = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
@@ -57,7 +57,7 @@ class Identity:
         )
 
     def for_server(self) -> ssl.SSLContext:
-        """Asks every client for a certificate. Nobody is known yet: `admit`."""
+        """A context that requires a certificate of every client. It trusts nobody until `admit` is called."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
@@ -65,7 +65,7 @@ class Identity:
         return context
 
     def for_client(self, authority: bytes) -> ssl.SSLContext:
-        """Trusts the one server of that authority."""
+        """A context that trusts only the server of that authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         admit(context, authority)
@@ -73,7 +73,7 @@ class Identity:
         return context
 
     def _load(self, context: ssl.SSLContext) -> None:
-        """`ssl` reads keys from files only. This one is for us alone, and gone at once; on Linux it has no name."""
+        """`ssl` reads keys only from files. This one is private and removed at once; on Linux it has no name."""
         if sys.platform == "linux":
             file = os.memfd_create("identity", os.MFD_CLOEXEC)
             try:
@@ -89,7 +89,7 @@ class Identity:
 
 
 def admit(context: ssl.SSLContext, authority: bytes) -> None:
-    """Trusts those that this authority signed, in new connections. Raises ssl.SSLError, UnicodeDecodeError."""
+    """Makes new connections trust what this authority signed. Raises ssl.SSLError, UnicodeDecodeError."""
     context.load_verify_locations(cadata=authority.decode("ascii"))
 
 

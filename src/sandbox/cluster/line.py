@@ -1,4 +1,4 @@
-"""Requests to an agent: one connection, one at a time."""
+"""Requests to an agent, one at a time over one connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 60.0
 
 
 class Refused(SandboxError):
-    """The agent answered, and did not do it."""
+    """The agent answered, and refused the request."""
 
 
 class Line:
@@ -31,7 +31,7 @@ class Line:
         self._token = token
 
     def ask(self, method: str, path: str, body: Any = None) -> bytes:
-        """One request: `body` is bytes, or plain data. Raises Refused."""
+        """Sends one request; `body` is bytes, or plain data for JSON. Raises Refused."""
         raw = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         self._line.request(method, path, raw, {"Authorization": f"Bearer {self._token}", "Content-Type": kind})

@@ -1,7 +1,7 @@
-"""What of a project may travel: exactly what a program in a sandbox around it could read.
+"""Which files of a project may be sent: exactly those that a program in a sandbox around it could read.
 
-A sandbox around the project is asked, on the person's own machine, and not a list of rules: what guards hide is not
-readable in there, so it has no digest, and what has none is not sent.
+A sandbox around the project decides, on the person's own machine, and no list of rules: what guards hide cannot be read
+in it, so it gets no digest, and a file without one is not sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The type, the permission bits, the target of a link, and the name, for everything that `find` can see.
 FIND = r"find . -mindepth 1 \( -type d -printf 'd %m\0\0%P\0' \) -o \( -type l -printf 'l 0\0%l\0%P\0' \)"
 FIND += r" -o \( -type f -readable -printf 'f %m\0\0%P\0' \) 2>/dev/null"
-# -readable asks access(2); the digest asks the file itself, and an error is no digest.
+# -readable only asks access(2); the digest needs the file itself, and a file that cannot be read gets none.
 DIGESTS = "find . -mindepth 1 -type f -readable -print0 2>/dev/null | xargs -0 -r sha256sum -z -b 2>/dev/null; true"
 MOST = 2**30  # bytes of either list
 KINDS = {"d": "directory", "f": "file", "l": "symlink"}

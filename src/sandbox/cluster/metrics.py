@@ -16,7 +16,7 @@ _OF_A_NODE = {
 
 
 class _Collector:
-    """What was found at one moment."""
+    """The metrics of one moment."""
 
     def __init__(self, nodes: Sequence[Mapping[str, Any]], waiting: int) -> None:
         self._nodes, self._waiting = nodes, waiting
@@ -39,7 +39,7 @@ class _Collector:
 
 
 def text(nodes: Sequence[Mapping[str, Any]], waiting: int) -> bytes:
-    """The page."""
+    """The whole page."""
     registry = CollectorRegistry()
     registry.register(_Collector(nodes, waiting))
     return bytes(generate_latest(registry))

@@ -1,7 +1,7 @@
-"""Tells the sandboxes of a machine that it is gone, when Ray says so.
+"""Ends the connections to a machine's sandboxes when Ray says that the machine is gone.
 
-A machine that is killed ends its connections by itself, and a network that is cut is noticed by the kernel. One that is
-there and does nothing (stopped, hung) keeps its connections: Ray asks each machine how it is, and we ask Ray.
+Connections to a machine that was killed end by themselves, and the kernel notices a network that is cut. A machine that
+hangs or was stopped keeps its connections: Ray checks the health of each machine, and we ask Ray.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sandbox.cluster.nodes import Nodes
 
-PAUSE = 0.5  # seconds between two questions, while there is somebody to tell
+PAUSE = 0.5  # seconds between two questions, while there is anybody to notify
 
 
 class NodeWatch:
@@ -61,7 +61,7 @@ class NodeWatch:
             try:
                 alive = {one["NodeID"] for one in self._nodes.alive()}
             except (SandboxError, OSError, RuntimeError):
-                continue  # Ray itself does not answer: connections tell what they know
+                continue  # Ray itself does not answer: only the connections' own ends count then
             with self._changed:
                 gone = [(key, lost) for key, (node, lost) in self._told.items() if node not in alive]
                 for key, _ in gone:

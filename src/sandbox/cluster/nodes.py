@@ -1,7 +1,7 @@
-"""What is asked of Ray: which machines there are, a reservation on one of them, and its agent.
+"""All that we ask Ray for: which machines there are, a reservation on one of them, and its agent.
 
-A reservation is a placement group of one bundle. Ray queues those for which there is no room, releases them when the
-program that asked is gone, and knows which machines are alive: nothing of that is done here.
+A reservation is a placement group with one bundle. Ray queues those without room, releases them when the program that
+asked is gone, and knows which machines are alive: none of that is done here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def ray_module() -> Any:
 
 
 class Reservation:
-    """Resources on one machine, held until `release`."""
+    """Resources on one machine, reserved until `release`."""
 
     def __init__(self, group: Any, node: str) -> None:
         self._group = group
@@ -80,10 +80,10 @@ class Nodes:
         waiting: Callable[[int], object] | None,
         without: Sequence[str] = (),
     ) -> Reservation:
-        """A reservation of these resources; waits until there is one. `waiting` is called with the position in the
-        queue. `without`: machines that it must not be on.
+        """Reserves these resources, and waits until they are free. `waiting` is called with the position in the queue.
+        `without` names machines to avoid.
 
-        Raises SandboxError when there is none in time.
+        Raises SandboxError when they are not free in time.
         """
         from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
@@ -105,7 +105,7 @@ class Nodes:
             raise
 
     def agent(self, node: str) -> Any:
-        """The agent of a machine, which is started where there is none."""
+        """The agent of a machine; starts one if there is none."""
         with self._lock:
             if node not in self._agents:
                 self._agents[node] = self._start(node)
@@ -117,7 +117,7 @@ class Nodes:
         return next((str(one["NodeID"]) for one in known if HEAD in one["Resources"]), "")
 
     def has_agent(self, node: str) -> bool:
-        """Whether one was started there, by anybody."""
+        """Whether an agent was started there, by any client."""
         try:
             self._ray.get_actor(f"agent-{node}", namespace=NAMESPACE)
         except ValueError:
@@ -125,12 +125,12 @@ class Nodes:
         return True
 
     def forget(self, node: str) -> None:
-        """The agent did not answer: the next call looks for it anew."""
+        """Forgets an agent that did not answer: the next call looks for it again."""
         with self._lock:
             self._agents.pop(node, None)
 
     def ask(self, node: str, method: str, *given: Any, timeout: float = 60.0) -> Any:
-        """What the agent of a machine answers. Raises SandboxError."""
+        """Calls a method of a machine's agent, and returns its answer. Raises SandboxError."""
         try:
             return self._ray.get(getattr(self.agent(node), method).remote(*given), timeout=timeout)
         except self._ray.exceptions.RayTaskError as problem:
@@ -192,7 +192,7 @@ def _next_look(until: float | None) -> float:
 
 
 def position(name: str) -> int:
-    """The place in the queue, from 1: those that wait and asked before. Ray may still serve a smaller one first."""
+    """The position in the queue, from 1, by the time of asking. Ray may still serve a smaller request first."""
     from ray.util.placement_group import placement_group_table
 
     names = [one["name"] for one in placement_group_table().values() if one["state"] == WAITING]
@@ -200,5 +200,5 @@ def position(name: str) -> int:
 
 
 def queue_length() -> int:
-    """How many wait."""
+    """How many requests wait."""
     return position(f"{PREFIX}:~") - 1

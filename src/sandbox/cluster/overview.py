@@ -13,7 +13,7 @@ PATIENCE = 5.0  # seconds that an agent has to answer
 
 
 def nodes(cluster: Nodes) -> list[dict[str, Any]]:
-    """Each machine: its resources, and how its agent is; machines without one have none started for this."""
+    """Each machine: its resources, and the state of its agent. This starts no agent where there is none."""
     found = []
     for one in cluster.alive():
         told: dict[str, Any] = {
@@ -31,7 +31,7 @@ def nodes(cluster: Nodes) -> list[dict[str, Any]]:
 
 
 def usage(cluster: Nodes) -> list[dict[str, Any]]:
-    """What each sandbox uses, of the machines whose agents answer; the one with the most processor time first."""
+    """What each sandbox uses, on machines whose agents answer; the one with the most processor time first."""
     used: list[dict[str, Any]] = []
     for one in cluster.alive():
         if cluster.has_agent(one["NodeID"]):
@@ -43,7 +43,7 @@ def usage(cluster: Nodes) -> list[dict[str, Any]]:
 
 
 def found(cluster: Nodes, node: str) -> str:
-    """The whole id of a machine, of which the beginning is enough. Raises NotFound."""
+    """The whole id of a machine, given its beginning. Raises NotFound."""
     known = [one["NodeID"] for one in cluster.alive() if node and one["NodeID"].startswith(node)]
     if len(known) != 1:
         raise NotFound("no node {node!r}, or more than one; see `sandbox cluster nodes`", node=node)

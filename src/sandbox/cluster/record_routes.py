@@ -1,4 +1,4 @@
-"""The records of a cluster's machines at the one that keeps them: taken from the others, and read by people."""
+"""The routes of the machine that keeps the records of a cluster: other machines send theirs, and people read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reached(msgspec.Struct):
 
 
 def routes(kept: Kept) -> list[Any]:
-    """The routes of the agent that keeps records. A lease does not have their verb."""
+    """The routes of the agent that keeps records. The token of a lease does not have their scope."""
 
     def reached(chain: str) -> Reached:
         return Reached(chain, kept.number(chain), kept.problem(chain))

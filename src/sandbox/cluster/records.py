@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Chain:
-    """How far one was read, and what was wrong with it."""
+    """How far one record was read, and what was wrong with it."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -26,7 +26,7 @@ class _Chain:
         self.problem = ""
 
     def add(self, line: str) -> dict[str, Any] | None:
-        """The entry of the next line; None where it does not follow, and after that."""
+        """The entry of the next line; None if that does not follow the last one, and from then on."""
         found = chain.opened(line)
         if self.problem:
             return None
@@ -61,7 +61,7 @@ class Records:
         return sorted(found, key=lambda one: (str(one.get("timestamp", "")), one["node"], one.get("seq", 0)))
 
     def verdicts(self) -> dict[str, Verdict]:
-        """By machine: how many entries are intact, and what is wrong after them."""
+        """For each machine: how many entries are intact, and what is wrong after them."""
         return {name: Verdict(one.number, one.problem) for name, one in self._chains.items()}
 
     def _of(self, name: str, problem: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Sends this machine's records to the agent that keeps them all, as they are written.
 
-How far a record was sent is known at the other end alone: after any end of this process, or of that one, it is asked,
-and what follows is sent. A record whose agent is gone for good is sent by the next agent of the same machine.
+Only the other end knows how far a record was sent: after a restart of either process it is asked, and the rest is sent.
+The record of an agent that is gone for good is sent by the next agent of the same machine.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAUSE = 0.5  # seconds between two looks at what was written
-LATER = 2.0  # seconds after which one that did not answer is asked again
-OWNER = "owner"  # a file that an agent has locked while it lives
+LATER = 2.0  # seconds before the next attempt after a failure
+OWNER = "owner"  # a file that an agent keeps locked while it lives
 PATIENCE = 10.0
 
 
 class Ownership:
-    """Which records of a machine are ours to send: our own, and those whose agents have ended."""
+    """Which records of a machine this agent sends: its own, and those of agents that have ended."""
 
     def __init__(self, nodes: str, own: str) -> None:
-        """`nodes` has a directory for each node, `own` is our own's name. Waits for nobody."""
+        """`nodes` has a directory for each node; `own` is the name of this agent's. Waits for no lock."""
         self._nodes = nodes
         self._locks: dict[str, int] = {}
         self._take(own)
 
     def chains(self) -> list[str]:
-        """Those that are ours now."""
+        """The records that this agent sends now."""
         for name in os.listdir(self._nodes):
             if name not in self._locks and os.path.isdir(os.path.join(self._nodes, name, "audit")):
                 self._take(name)
@@ -53,7 +53,7 @@ class Ownership:
 
 
 class Shipper:
-    """A thread that sends. `connect` returns a line to the agent that keeps records; it may raise SandboxError."""
+    """A thread that sends. `connect` connects to the agent that keeps records; it may raise SandboxError."""
 
     def __init__(self, owned: Ownership, connect: Callable[[], Line]) -> None:
         self._owned = owned
@@ -66,7 +66,7 @@ class Shipper:
         Thread(target=self._run, name="sandbox-shipper", daemon=True).start()
 
     def close(self) -> None:
-        """No more is sent."""
+        """Sends no more."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -75,14 +75,14 @@ class Shipper:
                 more = self._round()
                 self.problem = ""
                 pause = 0.0 if more else PAUSE
-            except Exception as problem:  # noqa: BLE001 - whatever it was, what was not sent is sent later
+            except Exception as problem:  # noqa: BLE001 - whatever failed, the rest is sent later
                 self.problem = f"{type(problem).__name__}: {problem}"
                 self._leave()
                 pause = LATER
             self._ended.wait(pause)
 
     def _round(self) -> bool:
-        """Sends a piece of each record. Whether there may be more at once."""
+        """Sends a piece of each record. Returns whether there may be more to send at once."""
         if self._line is None:
             self._line = self._connect()
         more = False

@@ -1,4 +1,4 @@
-"""A project on its way: to the node what that lacks of it, and back what was changed there."""
+"""A project's way to the node and back: sends what the node lacks, and brings back what was changed there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST = 2**28  # bytes of one file
 
 
 class Sent:
-    """What of a project was sent, and where it is now."""
+    """Which files of a project were sent, and where they are now."""
 
     def __init__(self, project: str, root: str, entries: Sequence[Entry]) -> None:
         self.project = project
@@ -60,7 +60,7 @@ def send(project: str, url: str, context: ssl.SSLContext, token: str, hiding: Ma
 def bring_back(remote: Client, sent: Sent) -> Sandbox:
     """A sandbox around the project here, with the changes of the one on the node in its overlay, to review and apply.
 
-    Raises SandboxError for a path that was changed here, too, since it was sent; then nothing is kept.
+    Raises SandboxError for a path that was also changed here since it was sent; then nothing is kept.
     """
     changes = remote.changes()
     made = Sandbox({"filesystem": {"root": sent.project, "overlay": True}})
@@ -78,7 +78,7 @@ def bring_back(remote: Client, sent: Sent) -> Sandbox:
 
 
 def _carry(remote: Client, made: Sandbox, change: Change) -> None:
-    """One change into the overlay, by the hand of a tenant: what that may not write is not written."""
+    """Makes one change in the overlay, with a tenant's rights: what a tenant may not write is not written."""
     state, path = change.after, change.path
     if change.before is not None and (state is None or state.kind != change.before.kind):
         made.remove(path, recursive=True)

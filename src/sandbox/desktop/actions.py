@@ -1,4 +1,4 @@
-"""Actions as models send them. Anthropic's have `action` and `coordinate`, OpenAI's have `type`, `x` and `y`."""
+"""Actions as models send them. Anthropic's have `action` and `coordinate`; OpenAI's have `type`, `x` and `y`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     Do = Callable[[DesktopMethods, Mapping[str, Any]], "bytes | Point | None"]
 
 LONGEST_WAIT = 30.0
-_NOTCH = 100  # OpenAI counts pixels
+_NOTCH = 100  # pixels in one notch: OpenAI scrolls by pixels
 _DIRECTIONS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 _BUTTONS = {"wheel": "middle"}
 
 
 def act(desktop: DesktopMethods, action: Mapping[str, Any]) -> bytes | Point | None:
-    """Does one action. Raises InvalidArgument for one that is not known or lacks something."""
+    """Does one action. Raises InvalidArgument for an unknown or incomplete one."""
     for wrapper in ("input", "action"):  # a whole `tool_use` or `computer_call`
         if isinstance(inner := action.get(wrapper), dict):
             action = inner
@@ -43,7 +43,7 @@ def _at(action: Mapping[str, Any], key: str = "coordinate") -> Point:
 
 
 def _place(desktop: DesktopMethods, action: Mapping[str, Any]) -> Point:
-    """Where the action is; without a coordinate, where the pointer is."""
+    """The action's coordinate, or else the pointer's position."""
     return _at(action) if action.get("coordinate") is not None else desktop.pointer()
 
 
@@ -56,7 +56,7 @@ def _click(button: str, count: int = 1) -> Do:
 
 
 def _holding(desktop: DesktopMethods, keys: str | None, work: Callable[[], object]) -> None:
-    """Does it while keys are held down."""
+    """Does `work` while keys are held down."""
     if not keys:
         work()
         return
@@ -117,7 +117,7 @@ def _keys(action: Mapping[str, Any]) -> str:
 
 
 def _held(do: Do) -> Do:
-    """The same, while the keys are held down that OpenAI's mouse actions may have."""
+    """The same action, with the `keys` that OpenAI's mouse actions may have held down meanwhile."""
 
     def done(desktop: DesktopMethods, action: Mapping[str, Any]) -> None:
         _holding(desktop, _keys(action) if action.get("keys") else None, lambda: do(desktop, action))

@@ -1,7 +1,7 @@
-"""A browser inside the walls: Chromium with a profile of its own, driven over a pipe.
+"""A browser inside the walls: Chromium with its own profile, driven over a pipe.
 
-Its traffic goes where every program's goes, through the gate, whose authority it trusts. It is started on first use,
-and again when it has crashed.
+Its traffic goes through the gate, like every program's, and it trusts the gate's certificate authority. It is started
+on first use, and again after a crash.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_DEBIANS = "/usr/lib/chromium/chromium"  # behind a script that wants files of /etc
+_DEBIANS = "/usr/lib/chromium/chromium"  # run directly: Debian's wrapper script needs files in /etc
 _PROFILE = f"{programs.DIRECTORY}/profile"
-# Nothing of its own accord: no first-run pages, no calls home, no keyring of the desktop's, no QUIC, which the gate
-# does not carry.
+# It does nothing unasked: no first-run pages, no calls home, no desktop keyring. No QUIC: the gate does not carry it.
 _FLAGS = (
     "--remote-debugging-pipe", f"--user-data-dir={_PROFILE}", "--no-first-run", "--no-default-browser-check",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps",
@@ -43,7 +42,7 @@ _TRUST = (
 
 
 class Browser:
-    """The browser of one sandbox. Safe to use from many threads."""
+    """The browser of one sandbox. Thread-safe."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._of = ref(sandbox)
@@ -64,13 +63,13 @@ class Browser:
     # -- for programs that drive browsers
 
     def endpoints(self) -> BrowserEndpoints:
-        """Where it can be driven; starts it, unless it runs. Raises SandboxError."""
+        """The addresses to drive it at; starts it, unless it is running. Raises SandboxError."""
         listening = self._listening()
         whole = listening.ws(f"/devtools/browser/{self.id}")
         return BrowserEndpoints(whole, listening.http(""), listening.address)
 
     def start(self) -> None:
-        """Starts it, unless it runs. Raises SandboxError."""
+        """Starts it, unless it is running. Raises SandboxError."""
         self._running()
 
     def close(self) -> None:
@@ -92,11 +91,11 @@ class Browser:
     # -- for the endpoints
 
     def attach(self, tell: Callable[[str], object], gone: Callable[[], object], target: str | None = None) -> CdpClient:
-        """A client of the protocol. Raises SandboxError."""
+        """A new client of the debugging protocol. Raises SandboxError."""
         return self._running().attach(tell, gone, target)
 
     def version(self) -> dict[str, Any]:
-        """What the browser says of itself. Raises SandboxError."""
+        """The browser's version, as it reports it. Raises SandboxError."""
         told = self._running().call("Browser.getVersion")
         names = {
             "product": "Browser",
@@ -105,10 +104,10 @@ class Browser:
             "jsVersion": "V8-Version",
         }
         described = {name: _text(told.get(key)) for key, name in names.items()}
-        return described | {"WebKit-Version": f"537.36 ({_text(told.get('revision'))})"}  # chromedriver insists
+        return described | {"WebKit-Version": f"537.36 ({_text(told.get('revision'))})"}  # chromedriver needs it
 
     def pages(self) -> list[dict[str, str]]:
-        """The open pages. Titles and addresses are text of the pages' own choice. Raises SandboxError."""
+        """The open pages, which choose their titles and addresses themselves. Raises SandboxError."""
         found = self._running().call("Target.getTargets").get("targetInfos")
         infos = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
         return [
@@ -151,14 +150,14 @@ class Browser:
         environment = {} if sandbox.config.browser.headless else sandbox.desktop.start()
         programs.make_directory(sandbox)
         self._trust(sandbox, found.get("certutil"))
-        # Where tenants can make no user namespace, Chromium's own sandbox cannot either; our walls are around it.
+        # Where tenants cannot make user namespaces, Chromium's own sandbox cannot work; our walls are still around it.
         self.own_sandbox = sandbox.exec(["unshare", "-U", "true"], timeout=10).exit_code == 0
         flags = [*_FLAGS, *([] if self.own_sandbox else ["--no-sandbox", "--test-type"])]
         if sandbox.config.browser.headless:
             flags.append("--headless=new")
         width, _, height = sandbox.config.desktop.size.partition("x")
         flags.append(f"--window-size={width},{height}")
-        # The protocol's two ends are descriptors 3 and 4.
+        # Chromium reads the protocol from descriptor 3 and writes it to 4.
         script = f'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>{programs.DIRECTORY}/browser.log'
         process = sandbox._service(["/bin/sh", "-c", script, "sh", program, *flags, "about:blank"], env=environment)
         cdp = Cdp(process, lambda: self._crashed(process))

@@ -1,11 +1,11 @@
 """Chromium's debugging protocol over the pipe it was started with, shared by any number of clients.
 
-There is no port: no page and no other program inside can reach the protocol. Each client has a session of its own,
-and is sent what belongs to it or to sessions below it.
+There is no port: no page and no other program inside can reach the protocol. Each client has its own session, and is
+sent what belongs to that session or to sessions below it.
 
-What the browser says is hostile: a message has a bound, only its outermost fields are looked at (a few bytes of JSON
-can be a lot of Python's objects), and one that is no message ends the browser. So does not reading on, and not
-answering us: the next use starts it again.
+The browser is hostile. Its messages are bounded, and only their outermost fields are decoded (a few bytes of JSON can
+become many Python objects). The browser is ended when it sends something that is not a message, stops reading, or does
+not answer us; the next use starts it again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from sandbox.guest.process import Process
 
 MOST_BYTES = 128 * 2**20  # of one message
-MOST_RESULT = 4 * 2**20  # of an answer that is for us
+MOST_RESULT = 4 * 2**20  # bytes of an answer to one of our own requests
 MOST_SESSIONS = 4096
-PATIENCE = 30.0  # seconds that the browser has to read what is written, and to answer us
+PATIENCE = 30.0  # seconds that the browser has to read what we write, and to answer us
 _NO_MESSAGE = (ValueError, RecursionError)
 
 
 class Message(Struct, omit_defaults=True):
-    """One message of either side. What is in it stays the text that it was."""
+    """One message, in either direction. Nested values stay undecoded."""
 
     id: int | UnsetType = UNSET
     method: str | UnsetType = UNSET
@@ -51,14 +51,13 @@ _named = json.Decoder(_Named)
 
 
 class CdpClient:
-    """One client: what it sends goes to its own session, and what comes from there goes to `tell`."""
+    """One client. What it sends goes to its own session; what comes from there is passed to `tell`."""
 
     def __init__(self, cdp: Cdp, session: str, tell: Callable[[str], object], gone: Callable[[], object]) -> None:
         self._cdp, self.session, self.tell, self.gone = cdp, session, tell, gone
 
     def send(self, text: str) -> None:
-        """Passes a message on. Raises SandboxError for something that is not a message, or is for another client's
-        session."""
+        """Passes a message on. Raises SandboxError if it is not a valid message, or is for another client's session."""
         try:
             message = _message.decode(text)
         except _NO_MESSAGE:
@@ -72,16 +71,16 @@ class CdpClient:
         self._cdp.write(message)
 
     def close(self) -> None:
-        """Leaves. Idempotent."""
+        """Detaches from the browser. Idempotent."""
         self._cdp.leave(self)
 
 
 class Cdp:
-    """The browser's end. Starts a thread that reads."""
+    """The connection to the browser. Starts a thread that reads."""
 
     def __init__(self, process: Process, ended: Callable[[], object]) -> None:
         self._process, self._ended = process, ended
-        self._lock = Lock()  # of what is known here; never held while somebody waits for the browser
+        self._lock = Lock()  # protects the fields below; never held while waiting for the browser
         self._writing = Lock()
         self._number = 0
         self._waiting: dict[int, tuple[Event, list[Message]]] = {}
@@ -90,7 +89,7 @@ class Cdp:
         Thread(target=self._read, name="sandbox-cdp", daemon=True).start()
 
     def call(self, method: str, *, patience: float | None = None, **params: Any) -> dict[str, Any]:
-        """One request of our own, and its result within so many seconds. Raises SandboxError."""
+        """Sends a request of our own; returns its result. Raises SandboxError, also after `patience` seconds."""
         with self._lock:
             self._number += 1
             number = self._number
@@ -109,7 +108,7 @@ class Cdp:
         return _result(waiting[1][0], method)
 
     def attach(self, tell: Callable[[str], object], gone: Callable[[], object], target: str | None = None) -> CdpClient:
-        """A new client, of the browser as a whole or of one page. Raises SandboxError."""
+        """A new client, for the browser as a whole or for one page. Raises SandboxError."""
         if target is None:
             answer = self.call("Target.attachToBrowserTarget")
         else:
@@ -135,7 +134,7 @@ class Cdp:
                 pass
 
     def write(self, message: Message) -> None:
-        """Raises SandboxError when the browser has ended; one that does not read any more is ended."""
+        """Sends a message. Raises SandboxError when the browser has ended; ends one that has stopped reading."""
         data = json.encode(message) + b"\0"
         if not self._writing.acquire(timeout=PATIENCE):
             raise SandboxError("the browser inside does not read what it is told")
@@ -151,16 +150,16 @@ class Cdp:
 
     def close(self) -> None:
         """Ends the browser. Idempotent."""
-        self.over = True  # now, not when the reader has noticed: the next use starts another one
+        self.over = True  # at once, not when the reader notices: the next use starts another browser
         self._process.close()
 
-    # -- what the browser says
+    # -- messages from the browser
 
     def _read(self) -> None:
         try:
             self._listen()
         except (SandboxError, OSError, *_NO_MESSAGE):
-            pass  # ended, or not worth listening to
+            pass  # the browser has ended, or sent nonsense
         finally:
             self._leave_all()
 
@@ -204,7 +203,7 @@ class Cdp:
         client.tell(json.encode(message).decode())
 
     def _follow_sessions(self, message: Message, client: CdpClient) -> None:
-        """A session that a client's session opens is that client's too."""
+        """Notes that a session opened by a client's session belongs to that client, too."""
         if message.params is UNSET or message.method not in ("Target.attachedToTarget", "Target.detachedFromTarget"):
             return
         session = _named.decode(message.params).sessionId
@@ -217,7 +216,7 @@ class Cdp:
 
 
 def _result(answer: Message, method: str) -> dict[str, Any]:
-    """What it answered us. Raises SandboxError."""
+    """The result in an answer to us. Raises SandboxError."""
     try:
         if answer.result is not UNSET and len(memoryview(answer.result)) <= MOST_RESULT:
             return json.decode(answer.result, type=dict[str, Any])

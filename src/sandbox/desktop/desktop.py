@@ -1,4 +1,4 @@
-"""The desktop of a sandbox in this process: one each, made by `Sandbox.desktop`."""
+"""The desktop of a sandbox in this process: one per sandbox, made by `Sandbox.desktop`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
     class AnyScreen(Protocol):
-        """The sandbox's own, or the host's."""
+        """The sandbox's own screen, or the host's."""
 
         environment: dict[str, str]
         display: Display
@@ -41,7 +41,7 @@ MOST_PIXELS = 3840 * 2160
 
 
 class Desktop(DesktopMethods):
-    """Safe to use from many threads. What is asked of the screen happens one after another."""
+    """Thread-safe. Actions on the screen are done one after another."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._of = ref(sandbox)
@@ -70,7 +70,7 @@ class Desktop(DesktopMethods):
 
     def close(self) -> None:
         """Ends everything that was started. Idempotent."""
-        self._closed = True  # without the lock: a call under way ends because the display does
+        self._closed = True  # without the lock: a call in progress fails because its display is closed
         screen, self._screen = self._screen, None
         for part in (self._video, self._sound, screen):
             if part is not None:
@@ -79,7 +79,7 @@ class Desktop(DesktopMethods):
     # -- the screen, started when it is needed
 
     def _on_screen(self, work: Callable[[AnyScreen], Result]) -> Result:
-        """Does it on the screen. One that has ended is started again for the next call, and this one says so."""
+        """Does `work` on the screen. If the screen has ended, raises SandboxError; the next call starts it again."""
         with self._lock:
             screen = self._standing()
             screen.display.begin()
@@ -194,7 +194,7 @@ class Desktop(DesktopMethods):
         chord = [one for each in chords(keys) for one in each]
         return self._with(lambda screen: screen.keyboard.hold(chord, down))
 
-    # -- sound: of its own lock, because a recording takes its time
+    # -- sound: with its own lock, because a recording takes a while
 
     def _sounding(self) -> Sound:
         from sandbox.desktop.sound import Sound
@@ -218,7 +218,7 @@ class Desktop(DesktopMethods):
         return {}
 
     def _with_sound(self, work: Callable[[Sound], Any]) -> Any:
-        """Does it; a sound server that has failed is started again for the next call."""
+        """Does `work` with the sound server. If that fails, the next call starts the server again."""
         sound = self._sounding()
         try:
             return work(sound)
@@ -251,7 +251,7 @@ class Desktop(DesktopMethods):
             raise SandboxError("no recording is under way")
         return {"format": "webm", "data": video.end(self._sandbox)}
 
-    # -- for those who look on
+    # -- for viewers
 
     def _look(self) -> socket.socket:
         """A connection to the screen's VNC server inside. Raises SandboxError, OSError."""
@@ -266,7 +266,7 @@ class Desktop(DesktopMethods):
     # -- what works
 
     def _do_capabilities(self) -> Result:
-        """Tries each: what is installed may still not start."""
+        """Tries to start the screen and the sound: an installed program may still fail. The rest is only looked up."""
         found = self._tried(self._programs) or {}
         screen = found.get("Xvnc", found.get("Xvfb")) if self._tried(self._do_start) else None
         sound = found.get("pulseaudio") if self._tried(self._sounding) else None

@@ -1,8 +1,8 @@
 """Where Playwright and chromedriver connect: HTTP and WebSocket on this machine's loopback, in front of the pipe.
 
-A page in any browser, and any user of this machine, can try this port. So a request needs the secret in its path, or
-comes from a socket of the same user, by the kernel's own table; it never has an Origin, which pages cannot leave
-out of what would matter; and it names this machine, so that no rebound name leads here.
+A page in any browser, and any user of this machine, can try this port. So a request must have the secret in its path,
+or come from a socket of the same user, according to the kernel's table. It must have no Origin header, which pages
+cannot leave out where it matters. And its Host must be this machine, against DNS rebinding.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class Endpoint:
         return f"127.0.0.1:{self.port}"
 
     def http(self, path: str) -> str:
-        """An address with the secret in it."""
+        """A URL with the secret in it."""
         return f"http://{self.address}/{self._secret}{path}"
 
     def ws(self, path: str) -> str:
-        """The same, of a WebSocket."""
+        """A WebSocket URL with the secret in it."""
         return f"ws://{self.address}/{self._secret}{path}"
 
     def close(self) -> None:
-        """Ends it, with every connection. Idempotent."""
+        """Stops listening, and ends every connection. Idempotent."""
         with self._lock:
             lines, self._clients = [self._listener, *self._clients], set()
         for line in lines:
@@ -94,7 +94,7 @@ class Endpoint:
             with line:
                 line.settimeout(_PATIENCE)
                 line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # A client that does not read holds up the browser's other clients for so long.
+                # A client that does not read can block the browser's other clients for this long.
                 line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_PATIENCE), 0))
                 self._answer(line, peer)
         except (OSError, h11.ProtocolError, RemoteProtocolError, LocalProtocolError, SandboxError):
@@ -125,7 +125,7 @@ class Endpoint:
             self._tell(line, asked.method, path)
 
     def _admitted(self, target: str, headers: dict[bytes, str], peer: tuple[str, int]) -> str | None:
-        """The path below the secret; None for a request that is refused."""
+        """The path below the secret; None if the request is refused."""
         if b"origin" in headers or headers.get(b"host", "").removesuffix(f":{self.port}") not in _NAMES:
             return None
         first, _, rest = target.removeprefix("/").partition("/")
@@ -216,7 +216,7 @@ class _Conversation:
             pass
 
     def messages(self) -> Iterator[str]:
-        """Accepts the WebSocket, and yields the client's messages until it closes or says too much at once."""
+        """Accepts the WebSocket, and yields the client's messages until it closes or sends one that is too large."""
         self._send(AcceptConnection())
         self._line.settimeout(None)
         parts: list[str] = []
@@ -244,7 +244,7 @@ class _Conversation:
 
 
 def peer_user(peer: tuple[str, int], port: int) -> int | None:
-    """Whose socket is at the other end of a loopback connection to `port`; None when the kernel does not say."""
+    """The user whose socket is at the other end of a loopback connection to `port`; None when the kernel lists none."""
     there, here = f"0100007F:{peer[1]:04X}", f"0100007F:{port:04X}"
     try:
         with open("/proc/net/tcp", encoding="ascii") as table:

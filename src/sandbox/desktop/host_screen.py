@@ -1,7 +1,7 @@
-"""This machine's own screen, for a sandbox whose owner wanted that (`desktop.display: host`) and says yes each time.
+"""This machine's own screen, for a sandbox whose owner set `desktop.display: host` and agrees each time.
 
-Nothing inside the walls gets anywhere near the display: the host's process is its client, and only what the caller of
-`sb.desktop` asks for happens there. But whoever the caller listens to, an agent, sees and does what you could.
+Nothing inside the walls can reach the display: the host's process is its client, and only what the caller of
+`sb.desktop` asks for happens there. But if the caller follows an agent, that agent sees and does what you could.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ScreenSubject(Subject):
     def __init__(self, display: str) -> None:
         super().__init__(None)
         self._display = display
-        self._this_time = object()  # no answer is for another time
+        self._this_time = object()  # unique, so that no answer counts for another time
 
     @property
     def key(self) -> Hashable:
@@ -60,13 +60,13 @@ class ScreenSubject(Subject):
 
 
 class HostScreen:
-    """The screen of this machine. Sound and VNC are not part of it."""
+    """The screen of this machine, without sound and VNC."""
 
     shared = False
 
     def __init__(self, sandbox: Sandbox, environment: Mapping[str, str]) -> None:
         """Asks first. Raises Denied, SandboxError."""
-        self.environment: dict[str, str] = {}  # programs inside cannot reach it
+        self.environment: dict[str, str] = {}  # empty: programs inside cannot reach this screen
         name = environment.get("DISPLAY", "")
         found = _DISPLAY.fullmatch(name)
         if found is None:
@@ -85,7 +85,7 @@ class HostScreen:
         self.keyboard = Keyboard(self.display)
 
     def close(self) -> None:
-        """Leaves it. Idempotent."""
+        """Disconnects from it. Idempotent."""
         self.display.close()
 
 
@@ -105,7 +105,7 @@ def _consent(sandbox: Sandbox, display: str) -> None:
 
 
 def _cookie(environment: Mapping[str, str], number: str) -> bytes:
-    """This display's cookie of the authority file; b"" where there is none."""
+    """This display's cookie from the authority file; b"" if there is none."""
     path = environment.get("XAUTHORITY") or os.path.expanduser("~/.Xauthority")
     try:
         with open(path, "rb") as file:

@@ -1,7 +1,7 @@
-"""Typing on a display whose keyboard has only so many keys: characters that none of them types borrow unused ones.
+"""Types any text on a display whose keyboard has few keys: characters without a key borrow unused keys.
 
-Programs learn of a borrowed key when they handle its first press, by asking the display what it means *now*. So a key
-that was borrowed is given another meaning only after a pause in which programs have caught up.
+A program learns what a borrowed key means when it handles the first press, by asking the display what it means *now*.
+So a borrowed key gets another meaning only after a pause in which programs can catch up.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from sandbox.desktop.x11 import Display
 
 MOST_TEXT = 4096
-_CAUGHT_UP = 1.0  # seconds: a quarter of one was too short for a terminal on a busy machine
+_CAUGHT_UP = 1.0  # seconds: 0.25 was too short for a terminal on a busy machine
 _DOWN, _UP = 2, 3
 
 
 class Keyboard:
-    """The keyboard of one display. For one thread at a time."""
+    """The keyboard of one display. Not thread-safe."""
 
     def __init__(self, display: Display) -> None:
         """Raises DisplayLost."""
@@ -81,7 +81,7 @@ class Keyboard:
             self._display.fake(_UP, code)
 
     def _prepare(self, wanted: list[int]) -> int:
-        """Gives as many of `wanted` as possible a key; returns how many of them, from the first on, have one."""
+        """Gives as many of `wanted` a key as possible. Returns how many, counted from the first, have one."""
         missing = list(dict.fromkeys(one for one in wanted if one not in self._known))
         if not missing:
             return len(wanted)

@@ -1,4 +1,4 @@
-"""The names of keys, as xdotool, browsers and the computer-use tools write them, and their numbers in X (keysyms)."""
+"""The names of keys, as xdotool, browsers and computer-use tools write them, and their numbers in X (keysyms)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NAMED = {
     "equal": 0x3D, "grave": 0x60, "bracketleft": 0x5B, "bracketright": 0x5D,
     **{f"f{number}": 0xFFBD + number for number in range(1, 25)},
 }  # fmt: skip
-MOST_KEYS = 128  # characters of what `keypress` is given
+MOST_KEYS = 128  # characters in the argument of `keypress`
 
 
 def keysym(character: str) -> int:
-    """The keysym of a character. Raises InvalidArgument for one that no key types."""
+    """The keysym of a character. Raises InvalidArgument if no key can type it."""
     code = ord(character)
     if character in "\n\r":
         return _NAMED["return"]
@@ -40,7 +40,7 @@ def keysym(character: str) -> int:
 
 
 def chords(keys: str) -> list[list[int]]:
-    """The keys of `"ctrl+s"` or `"Down Down Return"`: what is pressed together, one after another.
+    """The keys of `"ctrl+s"` or `"Down Down Return"`: a list of chords, each with the keys to press together.
 
     Raises InvalidArgument.
     """
@@ -50,7 +50,7 @@ def chords(keys: str) -> list[list[int]]:
 
 
 def _names(chord: str) -> list[str]:
-    """The parts of `a+b`; a plus sign itself may be the last."""
+    """The parts of `a+b`; the last one may be a plus sign itself."""
     if chord == "+":
         return ["+"]
     names = chord.removesuffix("++").split("+") + (["+"] if chord.endswith("++") else [])

@@ -1,4 +1,4 @@
-"""What can be done with a desktop: the same methods for a sandbox here and for one in another process."""
+"""What can be done with a desktop: the same methods for a sandbox in this process and for one in another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Point = tuple[int, int]
 
 
 class Window(NamedTuple):
-    """A window on the screen. Title and app are text of the program's own choice."""
+    """A window on the screen. The program inside chooses title and app."""
 
     id: str
     title: str
@@ -20,10 +20,10 @@ class Window(NamedTuple):
 
 
 class BrowserEndpoints(NamedTuple):
-    """Where a browser inside can be driven: addresses of the loopback that only the owner can use.
+    """Where a browser inside can be driven: loopback addresses that only the owner can use.
 
     Playwright: `playwright.chromium.connect_over_cdp(ws_endpoint)`. Selenium: `options.debugger_address =
-    debugger_address`. `cdp_endpoint` is what `/json/version` is below.
+    debugger_address`. `cdp_endpoint` is the base URL of `/json/version`.
     """
 
     ws_endpoint: str
@@ -40,10 +40,10 @@ class DesktopMethods(ABC):
 
     @abstractmethod
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Does it, where the sandbox is."""
+        """Calls the method in the process that owns the sandbox."""
 
     def start(self) -> dict[str, str]:
-        """Starts the screen, unless it runs. Returns the variables that programs inside find it by."""
+        """Starts the screen, unless it is running. Returns the variables by which programs inside find it."""
         return dict(self._call("start")["env"])
 
     # -- the screen
@@ -78,7 +78,7 @@ class DesktopMethods(ABC):
         self._call("move", x=x, y=y)
 
     def drag(self, path: Sequence[Point], button: str = "left") -> None:
-        """Presses a button at the first point, moves over the others, and lets it go at the last."""
+        """Presses a button at the first point, moves along the others, and releases it at the last."""
         self._call("drag", path=[{"x": x, "y": y} for x, y in path], button=button)
 
     def scroll(self, x: int, y: int, dx: int = 0, dy: int = 0) -> None:
@@ -86,7 +86,7 @@ class DesktopMethods(ABC):
         self._call("scroll", x=x, y=y, dx=dx, dy=dy)
 
     def mouse(self, down: bool, button: str = "left") -> None:
-        """Presses a button where the pointer is and leaves it down, or lets it go."""
+        """Presses a button at the pointer's position and leaves it down, or releases it."""
         self._call("mouse", down=down, button=button)
 
     def pointer(self) -> Point:
@@ -101,11 +101,11 @@ class DesktopMethods(ABC):
         self._call("type", text=text)
 
     def keypress(self, keys: str) -> None:
-        """Presses keys: `"Return"`, `"ctrl+s"`, or several after one another, `"Down Down Return"`."""
+        """Presses keys: `"Return"`, `"ctrl+s"`, or several in turn, `"Down Down Return"`."""
         self._call("keypress", keys=keys)
 
     def hold(self, keys: str, down: bool) -> None:
-        """Presses keys and leaves them down, or lets them go."""
+        """Presses keys and leaves them down, or releases them."""
         self._call("hold", keys=keys, down=down)
 
     # -- sound
@@ -116,13 +116,13 @@ class DesktopMethods(ABC):
         return wav
 
     def play_audio(self, data: bytes, format: str = "wav") -> None:
-        """Plays a sound file inside, where programs that record hear it. Returns when it has been played."""
+        """Plays a sound file inside, where recording programs can hear it. Returns when it has been played."""
         self._call("play_audio", data=data, format=format)
 
     # -- video
 
     def start_video(self, rate: int = 10) -> None:
-        """Begins to record the screen, `rate` pictures a second; ends by itself after 10 minutes or 64 MiB."""
+        """Begins to record the screen with `rate` pictures a second. Ends by itself after 10 minutes or 64 MiB."""
         self._call("start_video", rate=rate)
 
     def stop_video(self) -> bytes:
@@ -137,7 +137,7 @@ class DesktopMethods(ABC):
         return dict(self._call("capabilities"))
 
     def act(self, action: Mapping[str, Any]) -> bytes | Point | None:
-        """Does what a model asked for, in the words of Anthropic's or OpenAI's computer-use tool.
+        """Does what a model asked for, in the format of Anthropic's or OpenAI's computer-use tool.
 
         Returns a PNG for an action that asks for a picture, a point for one that asks where the pointer is, else None.
         """

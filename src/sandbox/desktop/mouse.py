@@ -1,4 +1,4 @@
-"""The mouse: what a hand does with it, as the single events that a display takes."""
+"""The mouse: clicks, drags and scrolling as the single events that a display takes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 BUTTONS = {"left": 1, "middle": 2, "right": 3, "back": 8, "forward": 9}
 _UP, _DOWN, _LEFT, _RIGHT = 4, 5, 6, 7  # the wheel's buttons
 _PRESS, _RELEASE, _MOTION = 4, 5, 6
-_IN_MASK = 5  # the buttons whose state a display tells
-_FROZEN = 2.0  # seconds
+_IN_MASK = 5  # a display reports the state of the first five buttons only
+_FROZEN = 2.0  # seconds to wait for a frozen pointer
 MOST_NOTCHES, MOST_POINTS, MOST_CLICKS = 100, 1000, 5
 
 
 def click(display: Display, x: int, y: int, button: str, count: int) -> None:
-    """Moves there, and clicks."""
+    """Moves the pointer there and clicks. Raises InvalidArgument."""
     number = button_number(button)
     if not 1 <= count <= MOST_CLICKS:
         raise InvalidArgument("1 to {most} clicks, not {count}", most=MOST_CLICKS, count=count)
@@ -30,13 +30,13 @@ def click(display: Display, x: int, y: int, button: str, count: int) -> None:
         display.fake(_PRESS, number)
         display.fake(_RELEASE, number)
     display.settle()
-    # What is typed next goes to the window that was clicked: the window manager gives it the keyboard, then thaws the
-    # pointer, and only then the button comes up.
+    # What is typed next must go to the clicked window. The window manager gives it the keyboard, then unfreezes the
+    # pointer, and only then is the button up.
     _thawed(lambda: number > _IN_MASK or not display.pressed(number))
 
 
 def move(display: Display, x: int, y: int) -> None:
-    """Moves the pointer. Raises InvalidArgument for a place that is not on the screen."""
+    """Moves the pointer. Raises InvalidArgument for a point that is not on the screen."""
     width, height = display.size()
     if not (0 <= x < width and 0 <= y < height):
         raise InvalidArgument(
@@ -47,15 +47,15 @@ def move(display: Display, x: int, y: int) -> None:
 
 
 def _thawed(done: Callable[[], bool]) -> None:
-    """Waits until the mouse has done what was asked. A click freezes the pointer until the window manager has looked at
-    it, which takes its time on a busy machine; any program may hold it back for longer than we wait."""
+    """Waits until the mouse has done what was asked. A click freezes the pointer until the window manager has handled
+    it, which takes a while on a busy machine. A program may hold it for longer than we wait."""
     until = time.monotonic() + _FROZEN
     while not done() and time.monotonic() < until:
         time.sleep(0.001)
 
 
 def drag(display: Display, path: Sequence[tuple[int, int]], button: str) -> None:
-    """Presses at the first point and lets go at the last. The button is let go whatever happens on the way."""
+    """Presses at the first point and releases at the last. The button is released whatever happens in between."""
     number = button_number(button)
     if not 2 <= len(path) <= MOST_POINTS:
         raise InvalidArgument("a drag has 2 to {most} points", most=MOST_POINTS)
@@ -70,7 +70,7 @@ def drag(display: Display, path: Sequence[tuple[int, int]], button: str) -> None
 
 
 def hold(display: Display, button: str, down: bool) -> None:
-    """Presses a button, or lets it go."""
+    """Presses a button, or releases it."""
     display.fake(_PRESS if down else _RELEASE, button_number(button))
     display.settle()
 
@@ -88,7 +88,7 @@ def scroll(display: Display, x: int, y: int, dx: int, dy: int) -> None:
 
 
 def button_number(button: str) -> int:
-    """Raises InvalidArgument."""
+    """The display's number for a button. Raises InvalidArgument."""
     if button not in BUTTONS:
         raise InvalidArgument("there is no button {name!r}; {known}", name=button, known=", ".join(BUTTONS))
     return BUTTONS[button]

@@ -1,4 +1,4 @@
-"""PNG, written here from pixels. What comes from inside is never passed on as an image file, only as pixels in one."""
+"""Writes PNG files from pixels. Image files from inside are never passed on, only pixels in a file we made."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import struct
 import zlib
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_FAST = 1  # of zlib's levels: a screen compresses well at any
+_FAST = 1  # zlib's level: a screen compresses well at any
 
 
 def encode(pixels: bytes, width: int, height: int) -> bytes:
-    """An image of `pixels`, four bytes each: blue, green, red and one that is left out."""
+    """An image of `pixels`, four bytes each: blue, green, red, and one that is ignored."""
     colours = bytearray(width * height * 3)
     colours[0::3], colours[1::3], colours[2::3] = pixels[2::4], pixels[1::4], pixels[0::4]
     row = width * 3

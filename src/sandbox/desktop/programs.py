@@ -1,4 +1,4 @@
-"""The programs inside that make a desktop: where they are, how each is started, and with which arguments."""
+"""The programs inside that make up a desktop: finding them, starting them, and reading what they print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 DIRECTORY = "/tmp/.desktop"
-# The system's own, before what tenants may have put on their PATH. They may still have replaced these, in an image.
+# The system's own directories, not the tenant's PATH. In an image, tenants may still have replaced these programs.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WANTED = (
     "Xvnc", "Xvfb", "openbox", "pulseaudio", "parec", "pacat", "ffmpeg", "chromium", "chromium-browser",
@@ -26,7 +26,7 @@ _FOUND = re.compile(r"(?:/[A-Za-z0-9._+-]+)+")
 
 
 def find(sandbox: Sandbox) -> dict[str, str]:
-    """Where the programs are inside, by name; those that are there."""
+    """The paths of the programs that exist inside, by name."""
     script = 'for name; do command -v "$name"; done'
     told = sandbox.exec(
         ["/bin/sh", "-c", script, "sh", *WANTED], env={"PATH": PATH}, timeout=10, max_output=2**14
@@ -36,7 +36,7 @@ def find(sandbox: Sandbox) -> dict[str, str]:
 
 
 def make_directory(sandbox: Sandbox) -> None:
-    """Makes the place where sockets and logs are. Raises SandboxError: a tenant may have put something else there."""
+    """Makes the directory for sockets and logs. Raises SandboxError: a tenant may have put something else there."""
     try:
         sandbox.mkdir(DIRECTORY, 0o700)
     except OSError as problem:
@@ -44,7 +44,7 @@ def make_directory(sandbox: Sandbox) -> None:
 
 
 def write(sandbox: Sandbox, path: str, content: bytes) -> None:
-    """Writes a file there. Raises SandboxError."""
+    """Writes a file inside. Raises SandboxError."""
     try:
         sandbox.write_file(path, content, 0o600)
     except OSError as problem:
@@ -52,7 +52,7 @@ def write(sandbox: Sandbox, path: str, content: bytes) -> None:
 
 
 def start(sandbox: Sandbox, argv: Sequence[str], env: Mapping[str, str], log: str) -> Process:
-    """Starts a program that stays, with its complaints in a file. Raises SandboxError."""
+    """Starts a background program, with its stderr in a log file. Raises SandboxError."""
     script = f'exec "$@" 2>{DIRECTORY}/{log}.log'
     try:
         return sandbox._service(["/bin/sh", "-c", script, "sh", *argv], env={"PATH": PATH, **env})
@@ -61,7 +61,7 @@ def start(sandbox: Sandbox, argv: Sequence[str], env: Mapping[str, str], log: st
 
 
 def complaints(sandbox: Sandbox, log: str) -> str:
-    """The end of what a program complained about, safe to print."""
+    """The last lines of a program's log, safe to print."""
     try:
         text = sandbox.read_file(f"{DIRECTORY}/{log}.log", 2**20)[-1000:].decode("utf-8", "replace")
     except OSError:
@@ -71,7 +71,7 @@ def complaints(sandbox: Sandbox, log: str) -> str:
 
 
 def has_ended(process: Process) -> bool:
-    """Whether a program has ended, as far as is known without waiting. What it prints is ignored."""
+    """Whether a program has ended, without waiting for it. Discards its output."""
     while process.stdout is not None and select.select([process.stdout], [], [], 0)[0]:
         if not process.read(2**12):
             return True
@@ -79,7 +79,7 @@ def has_ended(process: Process) -> bool:
 
 
 def first_line(process: Process, seconds: float) -> bytes:
-    """The first line that a program prints; b"" when it ends or is silent for so long."""
+    """The first line that a program prints; b"" if it ends or prints none within `seconds`."""
     line, until = bytearray(), time.monotonic() + seconds
     while not line.endswith(b"\n") and len(line) < 64:
         left = max(0.0, until - time.monotonic())

@@ -1,14 +1,14 @@
-"""VNC's protocol (RFB), as much of it as is needed to decide what a viewer may say, and how a display may begin.
+"""The part of VNC's protocol (RFB) that is needed to decide what a viewer may send, and how a display may begin.
 
-Both are hostile to each other: the viewer must not type where it may only look, and a display that programs inside
-replaced must not ask a person's viewer for passwords, or to make a picture that fills its memory.
+Neither trusts the other. A viewer that may only look must not type. A display that programs inside replaced must not
+ask a person's viewer for a password, or begin with a picture that fills its memory.
 """
 
 from __future__ import annotations
 
-_HANDSHAKE = 14  # version, kind of security (none), whether to share
+_HANDSHAKE = 14  # bytes: version, security type (none), whether to share
 _MOST = 2**16  # bytes of one message
-# What a viewer needs to see: the pixels' format, encodings, updates, and the fences that pace them.
+# What a viewer needs in order to see: the pixel format, encodings, updates, and the fences that pace them.
 _PIXEL_FORMAT, _ENCODINGS, _UPDATE, _KEY, _POINTER, _CUT_TEXT = 0, 2, 3, 4, 5, 6
 _CONTINUOUS, _FENCE, _RESIZE, _QEMU = 150, 248, 251, 255
 _LOOKING = {_PIXEL_FORMAT, _ENCODINGS, _UPDATE, _CONTINUOUS, _FENCE}
@@ -17,14 +17,14 @@ _FIXED = {_PIXEL_FORMAT: 20, _UPDATE: 10, _KEY: 8, _POINTER: 6, _CONTINUOUS: 10,
 
 
 _VERSION = b"RFB 003.008\n"
-_NO_SECURITY = b"\x01\x01"  # one kind: none. The server's token is what protects the screen
-_INIT = 24  # width, height, format of pixels, length of the name
+_NO_SECURITY = b"\x01\x01"  # one security type: none. The server's token protects the screen
+_INIT = 24  # bytes: width, height, pixel format, length of the name
 _MOST_NAME = 4096
 _NAME = b"sandbox"
 
 
 class Introduction:
-    """Takes what a display says before its first picture, and gives what of it a viewer may hear."""
+    """Filters what a display sends before its first picture: returns what may be passed on to a viewer."""
 
     def __init__(self, most_pixels: int) -> None:
         self._most_pixels = most_pixels
@@ -32,7 +32,7 @@ class Introduction:
         self._steps = [self._version, self._security, self._result, self._screen]
 
     def feed(self, data: bytes) -> bytes | None:
-        """What to pass on of all that has come; None for a display that speaks something else."""
+        """What to pass on of the data so far; None if the display breaks the protocol."""
         if not self._steps:
             return data
         self._held += data
@@ -50,7 +50,7 @@ class Introduction:
         return bytes(out)
 
     def _take(self, size: int) -> bytes:
-        """So many bytes; b"" when they are not here yet."""
+        """Removes and returns `size` bytes; b"" when they have not all arrived."""
         if len(self._held) < size:
             return b""
         taken = bytes(self._held[:size])
@@ -83,16 +83,16 @@ class Introduction:
 
 
 class Filter:
-    """Takes what a viewer sends, and gives what of it the display may have. No clipboard, no resizing, ever."""
+    """Filters what a viewer sends: returns what may be passed on to the display. Never the clipboard or resizing."""
 
     def __init__(self, control: bool) -> None:
-        """With `control` the mouse and the keyboard are passed on."""
+        """With `control`, mouse and keyboard are passed on, too."""
         self._passed = _LOOKING | _TOUCHING if control else _LOOKING
         self._held = bytearray()
         self._greeting = _HANDSHAKE
 
     def feed(self, data: bytes) -> bytes | None:
-        """What to pass on of all that has come; None for a viewer that speaks something else."""
+        """What to pass on of the data so far; None if the viewer breaks the protocol."""
         out = bytearray()
         if self._greeting:
             out += data[: self._greeting]
@@ -111,7 +111,7 @@ class Filter:
         return bytes(out)
 
     def _length(self) -> int | None:
-        """Of the next message; 0 when too little of it is here, None when it is not known."""
+        """The length of the next message; 0 when too little of it has arrived, None for an unknown kind."""
         held, kind = self._held, self._held[0]
         if kind in _FIXED:
             return _FIXED[kind]

@@ -1,4 +1,4 @@
-"""The display inside: started on first use, reached as an X client, started again when it has ended."""
+"""The display inside: starts it with its window manager, and connects to it as an X client."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from sandbox.guest.process import Process
     from sandbox.sandbox import Sandbox
 
-START = 60.0  # seconds that the display has to start: an emulated machine takes its time
-MANAGER = 90.0  # and the window manager, which an emulated machine takes its time for
+START = 60.0  # seconds that the display has to start: an emulated machine is slow
+MANAGER = 90.0  # the same for the window manager
 VNC = f"{programs.DIRECTORY}/vnc"
-_AGAIN = 0.25  # seconds after which it is asked once more; each question is one that it has to answer later
+_AGAIN = 0.25  # seconds until the window manager is asked again; it has to answer every question in the end
 _COOKIE = f"{programs.DIRECTORY}/cookie"
-_FAMILY_WILD = 0xFFFF  # in an authority file: whatever the display's host is called
+_FAMILY_WILD = 0xFFFF  # in an authority file: matches any host name
 
 
 class Screen:
-    """A display of the sandbox's own. `environment` is what programs inside need to draw on it."""
+    """The sandbox's own display. `environment` has the variables that programs inside need to draw on it."""
 
     def __init__(self, sandbox: Sandbox, size: str, found: Mapping[str, str]) -> None:
         """Starts it. Raises SandboxError."""
@@ -38,7 +38,7 @@ class Screen:
             raise SandboxError(
                 "there is no display server inside: install Xvnc (Debian: tigervnc-standalone-server) or Xvfb"
             )
-        self.shared = server.endswith("Xvnc")  # others can look on, over VNC
+        self.shared = server.endswith("Xvnc")  # whether viewers can connect, over VNC
         cookie = os.urandom(16)
         try:
             number = self._start(sandbox, server, size, cookie)
@@ -60,8 +60,8 @@ class Screen:
         argv = [server, "-displayfd", "1", "-auth", _COOKIE, "-nolisten", "tcp", "-nolisten", "local", "-noreset"]
         if self.shared:
             argv += ["-geometry", size, "-depth", "24", "-rfbport", "-1", "-rfbunixpath", VNC]
-            # The server of the host's side says who may look: nobody else reaches this socket. What is copied inside
-            # stays inside, and nobody who looks on changes the screen's size.
+            # The HTTP server on the host decides who may look: nobody else outside reaches this socket. What is copied
+            # inside stays inside, and no viewer changes the screen's size.
             argv += ["-SecurityTypes", "None", "-AcceptSetDesktopSize=0", "-SendCutText=0", "-AcceptCutText=0"]
             argv += ["-SendPrimary=0", "-SetPrimary=0", "-AlwaysShared"]
         else:
@@ -83,9 +83,9 @@ class Screen:
 
 
 def _await_manager(display: Display, manager: Process) -> None:
-    """Waits until the window manager answers; one that ends is missed by nobody but who wants to move windows.
+    """Waits until the window manager answers: a window that opens while it starts is shown late or not at all.
 
-    A window that opens while it starts is shown late or not at all.
+    If it ends instead, that is no error: it is only needed to move windows.
     """
     window = display.new_window()
     now = asked = time.monotonic()
@@ -97,7 +97,7 @@ def _await_manager(display: Display, manager: Process) -> None:
             return
         time.sleep(0.01)
         now = time.monotonic()
-        if now - asked > _AGAIN:  # it may not have listened yet
+        if now - asked > _AGAIN:  # it may not have been listening yet
             display.tell_manager(window, "_NET_REQUEST_FRAME_EXTENTS")
             asked = now
 
@@ -110,7 +110,7 @@ def _dial(sandbox: Sandbox, path: str) -> socket.socket:
 
 
 def _authority(cookie: bytes) -> bytes:
-    """An authority file, as xauth writes it: for any display."""
+    """An authority file, as xauth writes it, for any display."""
 
     def counted(data: bytes) -> bytes:
         return struct.pack(">H", len(data)) + data

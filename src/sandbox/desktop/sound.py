@@ -1,6 +1,6 @@
-"""Sound inside: PulseAudio with a loudspeaker that nobody hears, and what it plays as the microphone.
+"""Sound inside: PulseAudio with a virtual loudspeaker, whose output is also the microphone.
 
-What is recorded crosses as bare samples, counted here, and gets its WAV header here.
+A recording leaves the sandbox as raw samples. The host counts them and adds the WAV header.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from sandbox.guest.process import Process
     from sandbox.sandbox import Sandbox
 
-RATE, CHANNELS, WIDTH = 48000, 2, 2  # samples a second, of each side, of two bytes
+RATE, CHANNELS, WIDTH = 48000, 2, 2  # samples a second, channels, bytes per sample
 SHORTEST_MS, LONGEST_MS = 250, 30_000
 MOST_SOUND = 32 * 2**20
 LONGEST_PLAY = 300.0
 FORMATS = ("wav", "flac", "ogg", "mp3", "m4a", "webm")
 _SOCKET = f"{programs.DIRECTORY}/pulse"
-_START = 60.0  # seconds: an emulated machine takes its time
+_START = 60.0  # seconds: an emulated machine is slow
 _SERVER = (
     "-n", "--daemonize=no", "--use-pid-file=no", "--exit-idle-time=-1", "--disable-shm=yes",
     "--load=module-null-sink sink_name=speaker",
@@ -34,7 +34,7 @@ _SERVER = (
 
 
 class Sound:
-    """The sound of one sandbox. `environment` is what programs inside find it by."""
+    """The sound server of one sandbox. `environment` has the variables by which programs inside find it."""
 
     environment = {"PULSE_SERVER": f"unix:{_SOCKET}"}
 
@@ -86,7 +86,7 @@ class Sound:
             raise InvalidArgument("a sound has 1 to {most} bytes", most=MOST_SOUND)
         if "ffmpeg" not in self._found:
             raise SandboxError("there is no ffmpeg inside, which plays sounds")
-        # Bytes in, samples out, whatever the file says of itself: nothing of it is a name or a protocol to ffmpeg.
+        # Bytes in, samples out: a file that refers to a network address must not make ffmpeg fetch it.
         argv = [self._found["ffmpeg"], "-nostdin", "-loglevel", "error", "-protocol_whitelist", "pipe,file"]
         argv += ["-i", "pipe:0", "-vn", "-f", "pulse", "-device", "speaker", "sandbox"]
         told = sandbox.exec(argv, env=self.environment, input=data, timeout=LONGEST_PLAY, max_output=2**16)

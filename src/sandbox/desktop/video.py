@@ -1,4 +1,4 @@
-"""A recording of the screen on demand, made by ffmpeg inside: of bounded length and size, read when it has ended."""
+"""A recording of the screen, made by ffmpeg inside: bounded in length and size, and read after it has ended."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LONGEST = 600  # seconds
 MOST_BYTES = 64 * 2**20
 _FILE = f"{programs.DIRECTORY}/video.webm"
 _WEBM = b"\x1a\x45\xdf\xa3"
-_PATIENCE = 30.0  # seconds in which ffmpeg writes what is left
+_PATIENCE = 30.0  # seconds that ffmpeg has to write the rest
 
 
 class Video:
-    """A recording under way."""
+    """A recording in progress."""
 
     def __init__(self, sandbox: Sandbox, found: Mapping[str, str], environment: Mapping[str, str], rate: int) -> None:
         """Begins. Raises InvalidArgument, SandboxError."""
@@ -35,9 +35,9 @@ class Video:
         self._process: Process = programs.start(sandbox, argv, environment, "video")
 
     def end(self, sandbox: Sandbox) -> bytes:
-        """The recording. Raises SandboxError."""
+        """Ends the recording and returns it. Raises SandboxError."""
         try:
-            self._process.write(b"q")  # ffmpeg's own key: it writes what is left and ends
+            self._process.write(b"q")  # the key that makes ffmpeg write the rest and end
             self._process.wait(_PATIENCE)
         except (BrokenPipeError, TimeoutError):
             pass
@@ -53,5 +53,5 @@ class Video:
         return data
 
     def close(self) -> None:
-        """Gives it up. Idempotent."""
+        """Abandons the recording. Idempotent."""
         self._process.close()

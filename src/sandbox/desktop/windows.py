@@ -1,5 +1,5 @@
-"""Which windows are open. Titles and names are whatever the programs inside chose: bounded, and without control
-characters, so that they can be shown."""
+"""Lists the open windows. Programs inside choose titles and names, so they are bounded, and control characters are
+replaced, before they are shown."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def list_windows(display: Display) -> list[dict[str, str]]:
             title = _text(display, window, "_NET_WM_NAME") or _text(display, window, "WM_NAME")
             name = display.property(window, "WM_CLASS", _MOST_TEXT).split(b"\0")
         except DisplayRefused:
-            continue  # it was closed meanwhile
+            continue  # the window was closed meanwhile
         found.append({"id": f"0x{window:x}", "title": title, "app": shown(name[1] if len(name) > 1 else name[0])})
     return found
 
 
 def _windows(display: Display) -> list[int]:
-    """What the window manager says, which leaves out menus and the like; without one, what is there and has a name."""
+    """The window manager's list, which leaves out menus and the like; without one, all visible windows with a class."""
     listed = display.property(display.root, "_NET_CLIENT_LIST", 4 * MOST_WINDOWS)
     if listed:
         return list(struct.unpack(f"<{len(listed) // 4}I", listed[: len(listed) // 4 * 4]))
@@ -48,5 +48,5 @@ def _text(display: Display, window: int, name: str) -> str:
 
 
 def shown(data: bytes) -> str:
-    """Text that does nothing when it is printed."""
+    """Text that is safe to print."""
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in data.decode("utf-8", "replace"))

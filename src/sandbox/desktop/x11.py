@@ -1,8 +1,8 @@
-"""The X protocol, as much of it as driving a display needs: a client over any stream socket.
+"""An X client over any stream socket, with the part of the protocol that is needed to drive a display.
 
-The display may be hostile. A reply is read only when its length is the one that was asked for, or below a bound;
-waiting has a deadline, and so has all that is done in one go (`begin`); anything else ends the connection with
-DisplayLost. Byte order is ours to choose: little.
+The display may be hostile. A reply is read only if its length is exactly what was asked for, or below a bound. Each
+answer has a deadline, and so has a whole action (`begin`). Anything else ends the connection with DisplayLost. The
+client chooses the byte order: little-endian.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE = 10.0  # seconds that the display has for one answer
-WHOLE = 60.0  # and for all the answers that one thing to do needs
+WHOLE = 60.0  # seconds for all the answers that one action needs
 _COOKIE_NAME = b"MIT-MAGIC-COOKIE-1"
-_MOST_EVENTS = 100_000  # that come unasked before one answer
+_MOST_EVENTS = 100_000  # that may arrive before one answer
 _Z_PIXMAP, _ALL_PLANES = 2, 0xFFFFFFFF
-_TO_MANAGER = 0x180000  # whoever has asked for what happens to windows: SubstructureNotify and SubstructureRedirect
+_TO_MANAGER = 0x180000  # event mask of the window manager: SubstructureNotify and SubstructureRedirect
 _ERROR, _REPLY, _GENERIC_EVENT = 0, 1, 35
 
 
 class DisplayLost(SandboxError):
-    """The display has ended, or answered what the protocol does not allow."""
+    """The display has ended, or broke the protocol."""
 
 
 class DisplayRefused(SandboxError):
-    """The display refused a request, as X servers do for a window that is gone."""
+    """The display refused a request, as X servers do for a window that no longer exists."""
 
 
 class Display:
-    """A connection. `root` is the screen's window; for one thread at a time."""
+    """A connection to a display. `root` is the screen's root window. Not thread-safe."""
 
     def __init__(self, line: socket.socket, cookie: bytes = b"") -> None:
-        """Greets the display over `line`, which is ours from now on. Raises DisplayLost."""
+        """Connects over `line`, and owns it from now on. Raises DisplayLost."""
         self._line = line
         self._until = 0.0
         self._ends = time.monotonic() + WHOLE
@@ -53,27 +53,27 @@ class Display:
             raise
 
     def begin(self) -> None:
-        """Something is to be done now: the display has so long for the whole of it, however many answers it needs."""
+        """Begins an action: the display has WHOLE seconds for it, however many answers it needs."""
         self._ends = time.monotonic() + WHOLE
 
     def close(self) -> None:
-        """Ends the connection; wakes whoever waits for an answer. Idempotent."""
+        """Ends the connection, also for a thread that waits for an answer. Idempotent."""
         try:
             self._line.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
         self._line.close()
 
-    # -- what a desktop asks
+    # -- requests
 
     def size(self) -> tuple[int, int]:
-        """The screen's width and height now; programs inside may have changed them."""
+        """The screen's current width and height, which programs inside may have changed."""
         _, body = self._ask(14, struct.pack("<I", self.root), most=0)
         width, height = struct.unpack_from("<HH", body, 8)
         return int(width), int(height)
 
     def image(self, x: int, y: int, width: int, height: int) -> bytes:
-        """The pixels of a part of the screen, four bytes each: blue, green, red and one that means nothing."""
+        """The pixels of a part of the screen, four bytes each: blue, green, red and an unused one."""
         asked = struct.pack("<IhhHHI", self.root, x, y, width, height, _ALL_PLANES)
         depth, body = self._ask(73, asked, exactly=width * height * 4, data=_Z_PIXMAP)
         if depth != self._depth:
@@ -92,7 +92,7 @@ class Display:
         return bool(struct.unpack_from("<H", body, 16)[0] & 0x80 << button)
 
     def fake(self, kind: int, detail: int, x: int = 0, y: int = 0) -> None:
-        """Has an input event happen (XTEST): 2/3 a key down or up, 4/5 a button, 6 the pointer moves."""
+        """Creates an input event (XTEST): 2/3 a key down or up, 4/5 a button down or up, 6 the pointer moves."""
         major = self._extension("XTEST")
         event = struct.pack("<BBxxII8xhh7xB", kind, detail, 0, self.root, x, y, 0)
         self._send(major, event, data=2)
@@ -113,11 +113,11 @@ class Display:
         self._send(100, struct.pack(f"<BBxx{len(flat)}I", first, 2, *flat), data=len(keysyms))
 
     def settle(self) -> None:
-        """Waits until the display has done all that was asked."""
+        """Waits until the display has handled all requests."""
         self._ask(43, b"", most=0)
 
     def top_windows(self) -> list[int]:
-        """The windows right below the root, the lowest first; at most 65535."""
+        """The windows directly below the root, bottom first; at most 65535."""
         _, body = self._ask(15, struct.pack("<I", self.root), most=0xFFFF * 4)
         (count,) = struct.unpack_from("<H", body, 8)
         return list(struct.unpack_from(f"<{min(count, (len(body) - 24) // 4)}I", body, 24))
@@ -128,7 +128,7 @@ class Display:
         return bool(body[18] == 2)
 
     def property(self, window: int, name: str, most: int) -> bytes:
-        """A window's property, cut after `most` bytes; b"" when it has none."""
+        """A window's property, cut off after `most` bytes; b"" if it does not have the property."""
         words = (most + 3) // 4
         asked = struct.pack("<IIIII", window, self._atom(name), 0, 0, words)
         unit, body = self._ask(20, asked, most=words * 4)
@@ -136,7 +136,7 @@ class Display:
         return body[24 : 24 + min(most, count * (unit // 8))]
 
     def new_window(self) -> int:
-        """A window of our own that is never shown."""
+        """Creates a window of our own, which is never shown."""
         window: int = self._own_ids
         self._send(1, struct.pack("<IIhhHHHHII", window, self.root, 0, 0, 1, 1, 0, 2, 0, 0))
         return window
@@ -196,7 +196,7 @@ class Display:
             raise DisplayLost("the screen is not of 24 bits a pixel")
 
     def _send(self, opcode: int, body: bytes, data: int = 0) -> None:
-        """A request, which has no answer unless it fails. Those failures are met by whoever asks next."""
+        """Sends a request that has no answer unless it fails. The next `_ask` raises such a failure."""
         self._number = (self._number + 1) & 0xFFFF
         self._until = min(time.monotonic() + PATIENCE, self._ends)
         self._write(struct.pack("<BBH", opcode, data, 1 + len(body) // 4) + body)
@@ -204,7 +204,10 @@ class Display:
     def _ask(
         self, opcode: int, body: bytes, most: int = 0, exactly: int | None = None, data: int = 0
     ) -> tuple[int, bytes]:
-        """A request's answer: its second byte, and what follows its length. Raises DisplayLost, DisplayRefused."""
+        """Sends a request; returns its answer's second byte and everything after its length field.
+
+        Raises DisplayLost, DisplayRefused.
+        """
         self._send(opcode, body, data)
         earlier: DisplayRefused | None = None
         for _ in range(_MOST_EVENTS):
@@ -214,7 +217,7 @@ class Display:
                 refused = DisplayRefused("the display refused the request (error {code})", code=second)
                 if number == self._number:
                     raise refused
-                earlier = refused  # of a request without an answer; ours still comes
+                earlier = refused  # from a request without an answer; the answer to ours is still to come
                 continue
             if kind == _REPLY:
                 if number != self._number or not (length * 4 <= most if exactly is None else length * 4 == exactly):
@@ -258,7 +261,7 @@ def _padded(data: bytes) -> bytes:
 
 
 def _blue_first(body: bytes, at: int, depths: int) -> set[int]:
-    """The visuals of 24 bits with blue in the lowest byte, then green, then red."""
+    """The 24-bit visuals with blue in the lowest byte, then green, then red."""
     found = set()
     for _ in range(depths):
         depth, visuals = struct.unpack_from("<BxH", body, at)

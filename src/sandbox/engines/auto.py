@@ -1,4 +1,4 @@
-"""Which engine `auto` takes, and why: process walls where this machine has them, else a container engine that runs."""
+"""Which engine `auto` picks, and why: process walls where this machine has them, else a running container engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONTAINERS = ("docker", "podman")
 
 
 class Candidate:
-    """An engine that `auto` could take."""
+    """An engine that `auto` could pick."""
 
     __slots__ = ("name", "works", "why")
 
@@ -25,12 +25,12 @@ class Candidate:
 
 
 def names(platform: str = sys.platform) -> tuple[str, ...]:
-    """The engines for this platform, in the order of preference."""
+    """The engines for this platform, in order of preference."""
     return ("seatbelt", "apple-container", *CONTAINERS) if platform == "darwin" else ("bubblewrap", *CONTAINERS)
 
 
 def tried(name: str) -> Candidate:
-    """The engine, tried: it answers, says its version, and builds a sandbox. Takes about a second for a container."""
+    """Tries the engine: it must answer, report its version and build a sandbox. A container takes about a second."""
     try:
         missing = [one for one in named(name).findings() if one.needed and not one.ok]
     except EngineUnavailable as problem:
@@ -41,7 +41,7 @@ def tried(name: str) -> Candidate:
 
 
 def asked(name: str) -> Candidate:
-    """The engine, asked whether it is there. Nothing is built."""
+    """Asks the engine whether it is available. Builds nothing."""
     try:
         works = named(name).answers()
     except EngineUnavailable as problem:
@@ -55,5 +55,5 @@ def preferred(platform: str = sys.platform) -> Candidate | None:
 
 
 def fallback(platform: str = sys.platform) -> str | None:
-    """Where process walls are not installed: the first container engine that answers. Quick: nothing is built."""
+    """The first container engine that answers, for where process walls are not installed. Quick: it builds nothing."""
     return next((name for name in names(platform)[1:] if asked(name).works), None)

@@ -1,12 +1,12 @@
 """The interface of an engine: it starts at once, builds what the plan says, and returns what then runs.
 
-    started = engine.start()        # the launcher is at work
-    plan = …                        # meanwhile the caller decides
-    started.begin(plan)             # and does what else there is to do while the walls are built
-    running = started.build(plan)   # walls, limits and all; no tenant has run yet
+    started = engine.start()        # starts the launcher
+    plan = …                        # meanwhile the caller makes the plan
+    started.begin(plan)             # the caller can do other work while the walls are built
+    running = started.build(plan)   # walls and limits are in place; no tenant has run yet
 
 `Sandbox` knows an engine only by what is declared here. `tests/engines/conformance.py` is the suite that every engine
-passes, and `tests/engines/framed_engine.py` is the smallest one.
+passes, and `tests/engines/framed_engine.py` is the smallest engine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Capabilities:
-    """What an engine offers beyond running commands. What is asked for and not offered is an error."""
+    """What an engine offers beyond running commands. Asking for anything else is an error."""
 
     __slots__ = (
         *("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors"),
@@ -55,21 +55,21 @@ class Capabilities:
             # The guest would mount what the plan shows over the host's own directories.
             raise ValueError("an engine without walls has no root of its own: say own_root=False")
         self.walls = walls
-        self.own_root = own_root and walls  # tenants see only what the plan shows; else the host's own paths, by rules
+        self.own_root = own_root and walls  # tenants see only what the plan shows; else the host's paths, under rules
         self.namespace = namespace  # `Running.pid` has a mount namespace on this machine: paths can be covered later
-        self.fuse = fuse  # directories can be served from here
+        self.fuse = fuse  # this process can serve directories
         self.overlay = overlay  # the kernel's overlayfs: changes stay in a layer of their own
         self.tripwires = tripwires  # covers report that they were touched
-        self.programs = programs  # and by which program: else the record names the one that asked for it (`guest`)
+        self.programs = programs  # and name the program that touched them; else the record says `guest`
         self.gate = gate  # how connections reach the gate: "sockets", "proxy" (a port on the loopback) or "none"
         self.limits = limits  # memory, processes and the other limits are enforced
         self.checkpoint = checkpoint  # what can be paused and saved: "machine" (all of it), "files", "" (nothing)
-        self.waits = waits  # what `start()` starts does most of the work, and may wait for its plan: see `pool/`
-        self.descriptors = descriptors  # what is opened inside can be used here, and the other way round
+        self.waits = waits  # `start()` does most of the work, and its result can wait for a plan: see `pool/`
+        self.descriptors = descriptors  # descriptors can be passed in both directions
 
 
 class Finding:
-    """One thing `sandbox doctor` looked at: is it there, and if not, what would help."""
+    """One thing that `sandbox doctor` checked: whether it works, and if not, what would help."""
 
     __slots__ = ("name", "ok", "detail", "remedy", "needed")
 
@@ -88,13 +88,13 @@ class Running(ABC):
     unheld: str | None = None  # a message when part of a limit cannot be enforced here
 
     # Only where the engine declares the capability:
-    pid: int | None = None  # `namespace`: of a process in it, as this machine sees it
-    missed = 0  # how many covers found another file, or none, at their path
+    pid: int | None = None  # `namespace`: the pid, on this machine, of a process in it
+    missed = 0  # how many covers found a different file, or no file, at their path
     tripwires = 0  # how many covers report
 
     @abstractmethod
     def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
-        """Starts a command; `request` is that of the guest's `exec`. Raises SandboxClosed."""
+        """Starts a command; `request` is the guest's `exec` request. Raises SandboxClosed."""
 
     @abstractmethod
     def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
@@ -102,7 +102,7 @@ class Running(ABC):
 
     @abstractmethod
     def null(self) -> int | None:
-        """A descriptor of /dev/null inside, where descriptors can cross. The caller must not close it."""
+        """A descriptor of the sandbox's /dev/null, where descriptors can cross. The caller must not close it."""
 
     @abstractmethod
     def take_sockets(self) -> Mapping[str, _socket.socket]:
@@ -127,7 +127,7 @@ class Running(ABC):
         return Usage()
 
     def alive(self) -> bool:
-        """Whether it still runs, as far as is known without waiting."""
+        """Whether it still runs, as far as we can tell without waiting."""
         return True
 
     @abstractmethod
@@ -136,15 +136,15 @@ class Running(ABC):
 
 
 class Reporting(ABC):
-    """What a `Running` is besides, where the engine declares `tripwires`."""
+    """What a `Running` also implements when the engine declares `tripwires`."""
 
     @abstractmethod
     def report_socket(self) -> _socket.socket:
-        """Readable when a tripwire has reported, or at the end. Never read from it: that is for `reports`."""
+        """Readable when a tripwire has reported, or at the end. Only poll it: `reports` reads from it."""
 
     @abstractmethod
     def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
-        """What tripwires report, until the end, or until nothing came for `patience` seconds. For one reader."""
+        """Yields tripwire reports until the end, or until none came for `patience` seconds. For a single reader."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -152,26 +152,26 @@ class Reporting(ABC):
 
 
 class Pausable(ABC):
-    """What a `Running` is besides, where the engine declares `checkpoint`."""
+    """What a `Running` also implements when the engine declares `checkpoint`."""
 
     @abstractmethod
     def pause(self) -> None:
-        """Stops every tenant where it is. Raises WallError."""
+        """Suspends every tenant. Raises WallError."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Has them go on. Raises WallError."""
+        """Lets them continue. Raises WallError."""
 
     def save(self, directory: str) -> list[str]:
-        """Writes what a paused sandbox has besides files into `directory`, for `Plan.saved`. Raises WallError.
+        """Writes the state of a paused sandbox, apart from its files, into `directory`, for `Plan.saved`.
 
-        Returns the names of open files that nobody who starts from there will have.
+        Returns the names of open files that sandboxes started from it will not have. Raises WallError.
         """
         return []
 
 
 class GuestRunning(Running, Reporting):
-    """For an engine that runs our guest. One with a second guest for commands overrides `start`."""
+    """For an engine that runs our guest. An engine with a second guest for commands overrides `start`."""
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
@@ -216,13 +216,13 @@ class Started(ABC):
     directory: str | None = None  # without `own_root`: a directory of the tenants' own, for home and temporary files
 
     def alive(self) -> bool:
-        """Whether it still waits, as far as is known without asking it."""
+        """Whether it still waits, as far as we can tell without asking it."""
         return True
 
     def begin(self, plan: Plan) -> None:  # noqa: B027 - an engine may have nothing to do before `build`
-        """Has as much of `plan` built as nobody must wait for; `build` does the rest. It may be left out.
+        """Starts building as much of `plan` as can be built without waiting; `build` does the rest. Optional.
 
-        Raises what `build` raises; then, and when anything else fails, call `abandon`.
+        Raises what `build` raises. If it raises, or anything else fails before `build`, call `abandon`.
         """
 
     @abstractmethod
@@ -230,7 +230,7 @@ class Started(ABC):
         """Builds what `plan` says. Once only.
 
         Raises EngineUnavailable when this machine cannot build such walls at all, WallError when one of them could not
-        be built, LimitUnavailable when a limit cannot be held. After any of these nothing of the engine's is left.
+        be built, LimitUnavailable when a limit cannot be held. After any of these, the engine leaves nothing behind.
         """
 
     @abstractmethod
@@ -245,12 +245,12 @@ class Engine(ABC):
     can: Capabilities
 
     def answers(self) -> bool:
-        """Whether it is there, as far as is known without building anything. Raises EngineUnavailable."""
+        """Whether it is available, as far as we can tell without building anything. Raises EngineUnavailable."""
         return True
 
     def bring_image(self, config: Config) -> None:  # noqa: B027 - most engines have no images of their own
-        """Puts the image that is asked for into our store, where the engine has one of that name and the store has
-        not. Raises ConfigError, ImageError."""
+        """Copies the configured image into our store if the engine has it and the store does not. Raises ConfigError,
+        ImageError."""
 
     @abstractmethod
     def findings(self) -> list[Finding]:

@@ -19,11 +19,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.engines.local import LocalStart
 
-ARGUMENTS = 4  # where bwrap reads its arguments: `ps` would show them on the command line
-GUEST = 5  # the guest program: with its path, /proc/1/cmdline would tell tenants where we are installed
+ARGUMENTS = 4  # bwrap reads its arguments here: on the command line, `ps` would show them
+GUEST = 5  # the guest program: a path in /proc/1/cmdline would show tenants where we are installed
 STAGE = "/.host"  # where the guest, and only the guest, sees the host's files while it sets up
 
-# The same for every sandbox, so bwrap can start before the plan is made.
+# The same for every sandbox, so that bwrap can start before the plan is made.
 NAMESPACES = (
     # Every kind of namespace. A user namespace for root too: then tenants have no capability over the host.
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
@@ -37,7 +37,7 @@ NAMESPACES = (
     *("--cap-add", "CAP_NET_ADMIN"),  # routes, nftables, transparent sockets
     *("--cap-add", "CAP_NET_BIND_SERVICE"),  # port 53
     *("--cap-add", "CAP_SETFCAP"),  # mapping uid 0 of the parent namespace
-    *("--cap-add", "CAP_DAC_OVERRIDE"),  # overlayfs works with its mounter's rights in a directory of mode 000
+    *("--cap-add", "CAP_DAC_OVERRIDE"),  # overlayfs uses its mounter's rights in a directory of mode 000
     *("--proc", "/proc", "--dev", "/dev"),
     # The host's files for the guest to build from. It mounts what the plan shows, each with one system call where
     # bwrap needs several and rereads the mount table, and removes this before any tenant exists.
@@ -64,7 +64,7 @@ class Bubblewrap(Engine):
         if bwrap is None:
             raise EngineUnavailable(MISSING)
         launch = _launch(bwrap)
-        from sandbox.engines.local import LocalStart  # bwrap works while this is loaded
+        from sandbox.engines.local import LocalStart  # bwrap runs while this is loaded
 
         return LocalStart(launch, explain, STAGE)
 

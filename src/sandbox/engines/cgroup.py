@@ -1,4 +1,4 @@
-"""Which limits need a control group here, and the error when there can be none."""
+"""Which limits need a control group here, and the error when none can be made."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def hold(limits: Limits, pids: int | None, identity: str) -> Group | None:
-    """A group that holds the limits, or None when none of them needs one, or rlimits must do.
+    """A group that holds the limits, or None when no limit needs one or rlimits must do instead.
 
-    `pids` is the limit on processes, asked for or by default. Raises LimitUnavailable for a limit that was asked for
+    `pids` is the limit on processes, configured or by default. Raises LimitUnavailable for a limit that was asked for
     and that neither a group nor an rlimit can hold here.
     """
     wanted = {
@@ -25,7 +25,7 @@ def hold(limits: Limits, pids: int | None, identity: str) -> Group | None:
         wanted -= {"pids"}  # RLIMIT_NPROC counts per user namespace, so it holds for exactly one sandbox
     if not wanted:
         return None
-    # Imported here, because most sandboxes need none.
+    # Imported here, because most sandboxes need no group.
     from sandbox.engines import cgroup_tree
     from sandbox.engines.cgroup_limits import Group
 

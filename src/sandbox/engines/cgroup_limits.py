@@ -1,4 +1,4 @@
-"""The control group of one sandbox: its limits, and what the kernel says about them."""
+"""The control group of one sandbox: its limits, and what the kernel reports about them."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ class Group:
             return None
         self._kills = kills
         limit, peak = (self._read("memory", name) for name in (_V2_MEMORY if self._version == 2 else _V1_MEMORY))
-        if not peak:  # version 2 has none before Linux 5.19
+        if not peak:  # version 2 has no peak before Linux 5.19
             return Message("out of memory: the limit is {limit}", limit=_megabytes(limit))
         return Message(
             "out of memory: the limit is {limit}, the peak was {peak}", limit=_megabytes(limit), peak=_megabytes(peak)
         )
 
     def freeze(self, frozen: bool) -> bool:
-        """Stops every process of the group, or has them go on. False where this kind of group cannot. Raises OSError.
+        """Stops every process of the group, or lets them continue. False if this kind of group cannot. Raises OSError.
 
-        Version 1 has it as a hierarchy of its own, which we make no groups in.
+        In version 1 freezing is a separate hierarchy, in which we make no groups.
         """
         directory = next(iter(self._directories.values()), "")
         if self._version != 2 or not os.path.exists(f"{directory}/cgroup.freeze"):
@@ -96,15 +96,15 @@ class Group:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     def memory(self) -> tuple[int | None, int | None]:
-        """The bytes in use and the most there ever were; None where this group does not count them."""
+        """The bytes in use and their peak; None where this group does not count them."""
         if not self.holds("memory"):
             return None, None
         names = ("memory.current", "memory.peak") if self._version == 2 else _V1_USED
         now, peak = (self._read("memory", name) for name in names)
-        return now, peak or None  # before Linux 5.19 v2 tells no peak
+        return now, peak or None  # version 2 has no peak before Linux 5.19
 
     def limit(self, controller: str) -> float | None:
-        """What the kernel holds: bytes, processors or processes. None where there is no limit."""
+        """The limit that the kernel enforces, in bytes, processors or processes. None where there is no limit."""
         if not self.holds(controller):
             return None
         directory, v2 = self._directories[controller], self._version == 2
@@ -115,7 +115,7 @@ class Group:
         return self._read(controller, name) or None  # "max" reads as 0
 
     def _quota(self, directory: str) -> tuple[int, int]:
-        """Microseconds of processor time, and of which period; no quota is written as none or a negative number."""
+        """Microseconds of processor time, and the period they are for. (0, 0), or a negative first number: no quota."""
         files = ("cpu.max",) if self._version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         words = [word for name in files for line in tree.lines(f"{directory}/{name}") for word in line.split()]
         return (int(words[0]), int(words[1])) if len(words) == 2 and words[0] != "max" else (0, 0)

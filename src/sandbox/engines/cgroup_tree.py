@@ -1,7 +1,7 @@
 """Where control groups can be created on this machine: in v2 where a subtree is delegated to us, in v1 as root.
 
 A group's directory is named after its owner (`sandbox-<id>.<pid>.<start time>`), so that the next start can find and
-remove those of killed owners.
+remove the groups of killed owners.
 
 In v2 the limits are set on that directory, and the processes are in a group below it that has the controllers enabled
 too. This shows systemd that the controllers are in use. Otherwise it would disable them in the groups above, because
@@ -16,11 +16,11 @@ import sys
 
 PREFIX = "sandbox-"
 INSIDE = "tenants"  # v2: where the processes of a sandbox's group are
-ASIDE = "sandboxes-owners"  # v2: for the delegated group's own processes: a group with limited groups has none
+ASIDE = "sandboxes-owners"  # v2: takes the delegated group's own processes, which may not share it with limited groups
 
 
 def make(wanted: set[str], identity: str) -> tuple[dict[str, str], int] | None:
-    """Creates a group with these controllers. Returns its directory for each, and the version; None if it cannot."""
+    """Creates a group with these controllers. Returns its directory for each, and the version; None on failure."""
     name = f"{PREFIX}{identity}.{os.getpid()}.{start_time(os.getpid())}"
     directory = _version2(wanted, name)
     if directory is not None:
@@ -52,8 +52,8 @@ def _version2(wanted: set[str], name: str) -> str | None:
 def _places() -> list[tuple[str, bool]]:
     """The groups in which we may make others, best first, and whether each is our own.
 
-    Our own if systemd marked it as delegated: then what limits us limits our sandboxes as well. Else the nearest above
-    it, where nobody has to move; and our own in the end, which is all there is to a container.
+    Our own comes first if systemd marked it as delegated: then our limits apply to our sandboxes as well. Otherwise the
+    groups above it come first, nearest first, since no process has to move; our own is last, and all a container has.
     """
     root = mounted("cgroup2")
     own = next((line[3:] for line in lines("/proc/self/cgroup") if line.startswith("0::")), None)
@@ -83,7 +83,7 @@ def _writable(directory: str) -> bool:
 
 
 def _switch_on(directory: str, wanted: set[str], own: bool) -> bool:
-    """Switches controllers on for the groups in a directory, or says that it cannot be done."""
+    """Enables controllers for the groups in a directory. Returns False if that cannot be done."""
     if wanted <= words(f"{directory}/cgroup.subtree_control"):
         return True
     if not wanted <= words(f"{directory}/cgroup.controllers"):
@@ -104,7 +104,7 @@ def _enable(directory: str, controllers: set[str]) -> None:
 
 
 def _step_aside(directory: str) -> bool:
-    """Moves the processes of our own group into one below it. A group has either processes or limited groups."""
+    """Moves the processes of our own group into a group below it: a group has either processes or limited groups."""
     aside = f"{directory}/{ASIDE}"
     try:
         os.mkdir(aside)
@@ -191,9 +191,9 @@ def _owner_lives(name: str) -> bool:
 
 
 def start_time(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 if there is none. With the pid this is unique."""
+    """When a process started, in clock ticks since boot; 0 if it does not exist. With the pid this is unique."""
     try:
-        # The program's name may contain anything, so count from the end of it.
+        # The program's name may contain anything, so count from where it ends.
         return int(text(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[19])
     except (OSError, IndexError):
         return 0

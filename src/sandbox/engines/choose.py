@@ -26,8 +26,8 @@ def engine_name(config: Config) -> str:
 
 
 def _on_linux(mode: str) -> str:
-    """Process walls, else a container engine that answers; for `max` a machine, where this host runs them itself.
-    Without any of these, bubblewrap says what to install."""
+    """Process walls, else a container engine that answers; for `max` a microVM, if this host accelerates them.
+    Without any of these, bubblewrap's error says what to install."""
     from sandbox.engines.bubblewrap import find_bwrap
 
     if find_bwrap() is not None:
@@ -38,7 +38,7 @@ def _on_linux(mode: str) -> str:
 
 
 def _machine_engine() -> str:
-    """QEMU, which can do more (checkpoints, machines without KVM); Firecracker where that is what this host has."""
+    """QEMU, which can do more (checkpoints, machines without KVM); Firecracker if the host has only that."""
     from sandbox.engines.qemu.command import find_qemu
 
     try:
@@ -49,13 +49,13 @@ def _machine_engine() -> str:
         try:
             check_host()
         except EngineUnavailable:
-            return "qemu"  # it says itself what it lacks
+            return "qemu"  # its own error says what is missing
         return "firecracker"
     return "qemu"
 
 
 def _runs_machines() -> bool:
-    """Whether this machine has what a microVM needs, and runs its processors itself: slow ones must be asked for."""
+    """Whether this machine can run microVMs with acceleration. Slow, emulated ones must be asked for."""
     from sandbox.engines.machine.acceleration import why_not
     from sandbox.engines.machine.kernel import find_kernel
     from sandbox.engines.qemu.command import find_qemu
@@ -68,7 +68,7 @@ def _runs_machines() -> bool:
 
 
 def choose(config: Config) -> Engine:
-    """The engine for this configuration. Raises EngineUnavailable for one that this platform cannot have."""
+    """The engine for this configuration. Raises EngineUnavailable if this platform cannot have it."""
     return named(engine_name(config), config.runtime)
 
 
@@ -79,8 +79,8 @@ def default_pids(config: Config) -> int | None:
 
 
 def with_mode_defaults(config: Config) -> Config:
-    """`max`: changes to the project stay in a layer of their own, and what was not limited is. A branch is worked on in
-    such a layer too. In a copy."""
+    """A copy of `config` with what the mode adds. In `max`, changes to the project stay in a layer of their own, and
+    limits that were not set get values. A branch is worked on in such a layer too."""
     if config.mode != "max" and config.filesystem.branch is None:
         return config
     config = config.copy()

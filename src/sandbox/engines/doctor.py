@@ -1,4 +1,4 @@
-"""`sandbox doctor` for an engine with walls: tries what it needs, and says what to do about what is missing."""
+"""`sandbox doctor` for an engine with walls: tries everything it needs, and says how to get what is missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def findings(name: str, launcher: str, start: Callable[[], LocalStart]) -> list[
 
 
 def build_one(start: Callable[[], LocalStart | ContainerStart]) -> list[Finding]:
-    """Builds a real sandbox, and asks its guest what the kernel offered."""
+    """Builds a real sandbox, and asks its guest what the kernel offers."""
     import tempfile
 
     from sandbox.config.model import Config
@@ -45,11 +45,11 @@ def build_one(start: Callable[[], LocalStart | ContainerStart]) -> list[Finding]
             config = Config.read({"filesystem": {"root": empty}})
             running = start().build(layout(config, "doctor", {}).plan)
         except EngineUnavailable as problem:
-            return [Finding(_ISOLATION, False, message_of(problem))]  # it says what to do
+            return [Finding(_ISOLATION, False, message_of(problem))]  # the message says what to do
         except SandboxError as problem:
             from sandbox.engines import nesting
 
-            if nesting.in_container() and (found := nesting.reasons()):  # not the launcher, but the guest met it
+            if nesting.in_container() and (found := nesting.reasons()):  # the guest hit it, not the launcher
                 return [Finding(_ISOLATION, False, message_of(problem), one) for one in found]
             return [
                 Finding(_ISOLATION, False, message_of(problem), "please report this line and the output of `uname -r`")
@@ -60,7 +60,7 @@ def build_one(start: Callable[[], LocalStart | ContainerStart]) -> list[Finding]
 
 
 def _offered(have: Mapping[str, Any]) -> list[Finding]:
-    """What a guest found in the kernel."""
+    """Findings from what the guest found in the kernel."""
     return [
         Finding(_ISOLATION, True, _BUILT_AS_ROOT if os.geteuid() == 0 else _BUILT),
         Finding(

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 LINUX = sys.platform == "linux"
 CONTROL = 3  # the guest's end of the socket
-SOME = 64  # descriptors: more than a few sandboxes have, so there may be many of them one day
+SOME = 64  # descriptors: more than a few sandboxes use, so there may be many sandboxes later
 MANY = 256  # with more open descriptors than this, `spawn.posix_spawn` is faster
-_SAID = 8192  # most bytes of a failed launcher's message
+_SAID = 8192  # the most bytes of a failed launcher's message
 
 
 class Launch:
     """A started guest that has not been set up yet. Either `greet` succeeds, or `abandon` releases everything."""
 
     def __init__(self, argv: list[str], fds: Sequence[tuple[int, int]] = ()) -> None:
-        """Starts `argv` with a socket on descriptor 3 and `fds` (ours, theirs) next to it. Raises OSError."""
+        """Starts `argv` with a socket on descriptor 3, and `fds` as pairs of (ours, theirs). Raises OSError."""
         ours, theirs = socket.socketpair()
-        # So the kernel tells us who sends the first message: the guest's pid in our own namespace.
+        # The kernel then says who sends the first message: the guest's pid in our own namespace.
         if LINUX:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         said, saying = os.pipe()
@@ -123,8 +123,8 @@ def _reap_by_asking(pid: int, patience: float) -> None:
 
 
 def _spawner(lowest: int, passed: int) -> Callable[..., int]:
-    """What starts a program that is passed so many descriptors. `lowest` is the lowest that was free: it grows with
-    those that are open."""
+    """The function to start a program with, given `passed` descriptors to pass on. `lowest` is a descriptor number that
+    was just the lowest free one, and so grows with the number of open descriptors."""
     if lowest < SOME or not LINUX:
         return os.posix_spawn
     if lowest < MANY:

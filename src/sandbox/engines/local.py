@@ -81,8 +81,8 @@ class LocalStart(Started):
         return self._launch.guest.alive()
 
     def begin(self, plan: Plan) -> None:
-        """Sends the plan, which the guest finds there when it starts. With a control group it is sent later: the guest
-        must be in the group before it builds anything."""
+        """Sends the plan; the guest reads it when it starts. With a control group it is sent later: the guest must be
+        in the group before it builds anything."""
         self._group = hold(plan.limits, plan.pids, plan.id)
         self._unheld = without_group(plan, self._group)
         self._setup = {**plan.setup(self._stage), "rlimits": rlimits(plan.limits, plan.pids, self._group)}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def named(name: str, runtime: str | None = None) -> Engine:
-    """The engine of that name. `runtime`: for containers. Raises EngineUnavailable for one that there is not."""
+    """The engine of that name. `runtime` is for containers. Raises EngineUnavailable for an unknown name."""
     if name == "bubblewrap":
         from sandbox.engines.bubblewrap import Bubblewrap
 

@@ -1,7 +1,7 @@
-"""What a container's settings let a program build inside it, tried one step after the other.
+"""What a container's settings let a program build inside it, tried step by step.
 
 The kernel says only that an operation is not permitted. Which setting forbids it follows from the step that failed and
-from what the container shows of its own settings. Nothing stays: every step is made in namespaces of a child process.
+from what the container shows of its own settings. Nothing remains: a child process does every step in new namespaces.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MARKS = ("/.dockerenv", "/run/.containerenv")
 STEPS = ("user", "map", "namespaces", "hostname", "mount", "proc")  # each needs the ones before it
 PATIENCE = 20  # seconds
 
-# Run by `python -I -c`: a process of its own, because namespaces cannot be left again. Prints "step errno" lines.
+# Run by `python -I -c` in a separate process, because a process cannot leave namespaces. Prints "step errno" lines.
 _TRY = r"""
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -52,13 +52,13 @@ os.waitpid(child, 0)
 
 
 def in_container() -> bool:
-    """Whether this process is in a container that an engine or Kubernetes made."""
+    """Whether this process runs in a container made by an engine or Kubernetes."""
     named = "container" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ
     return named or any(map(os.path.exists, MARKS))
 
 
 def tried() -> dict[str, int]:
-    """The error number of each step that was tried; 0 for one that works. The first that fails is the last."""
+    """The error number of each step tried; 0 for a step that works. It stops at the first failure."""
     import subprocess
     import sys
 
@@ -73,7 +73,7 @@ def tried() -> dict[str, int]:
 
 
 def masked() -> list[str]:
-    """What the container's engine laid over parts of /proc."""
+    """The parts of /proc that the container's engine has mounted over."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
             points = [line.split()[4] for line in file]
@@ -83,7 +83,7 @@ def masked() -> list[str]:
 
 
 def filtered() -> bool:
-    """Whether a seccomp filter holds this process."""
+    """Whether a seccomp filter applies to this process."""
     return "\nSeccomp:\t2\n" in (_read("/proc/self/status") or "")
 
 
@@ -94,7 +94,7 @@ def confined() -> str:
 
 
 def reasons() -> list[Message]:
-    """Each setting that stands in the way, with what would change it; none when nothing does."""
+    """Each setting that stands in the way, with how to change it; an empty list when there is none."""
     steps = tried()
     failed = next((step for step in STEPS if steps.get(step, 0)), None)
     found = []

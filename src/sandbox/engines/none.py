@@ -1,4 +1,4 @@
-"""No walls: mode `off`. The same guest, started as it is, so that everything but the walls behaves the same."""
+"""No walls: mode `off`. The same guest, started directly, so that everything but the walls behaves the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can run containers with: `GET /api/sandbox/platform`, and starting Docker."""
+"""Which engines work on this machine (`GET /api/sandbox/platform`), and starting Docker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def platform() -> dict[str, Any]:
 
 
 def why(best: Candidate | None, candidates: Sequence[Candidate]) -> str:
-    """Why `auto` takes that engine: the first in order that builds a sandbox."""
+    """Why `auto` picks that engine: it is the first in order that builds a sandbox."""
     before = [f"{one.name}: {one.why}" for one in candidates[: candidates.index(best) if best else None]]
     if best is None:
         return "; ".join(before)
@@ -69,13 +69,13 @@ def docker_runs() -> bool:
 
 
 def is_wsl2(release: str) -> bool:
-    """Whether this kernel, by its release, is that of Windows' Linux subsystem."""
+    """Whether this kernel release is that of the Windows Subsystem for Linux."""
     return "microsoft" in release.lower() and "wsl2" in release.lower()
 
 
 def start_docker() -> str:
-    """Starts the Docker that is installed, and returns when it answers. Returns the command that did it, or "" when it
-    ran already. Raises EngineUnavailable when it is not installed, SandboxError when it cannot be started."""
+    """Starts the installed Docker and waits until it answers. Returns the command that started it, or "" if it was
+    running already. Raises EngineUnavailable when it is not installed, SandboxError when it cannot be started."""
     cli = Cli("docker")
     if docker_runs():
         return ""
@@ -110,7 +110,7 @@ def _run(words: Sequence[str]) -> str | None:
 
 
 def _answers(cli: Cli) -> bool:
-    """Waits until the daemon answers. Docker Desktop takes its time."""
+    """Waits until the daemon answers. Docker Desktop is slow to start."""
     import time
 
     until = time.monotonic() + PATIENCE

@@ -1,4 +1,4 @@
-"""What was asked for and this engine cannot do is an error, before anything is built."""
+"""Refuses settings that the engine does not support, before anything is built."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config
     from sandbox.engines.base import Engine
 
-TIMES = ("timeout", "lifetime", "idle_timeout")  # which the owner holds, whatever the engine
+TIMES = ("timeout", "lifetime", "idle_timeout")  # enforced by the owner with every engine
 
 
 def require(config: Config, engine: Engine) -> None:
-    """Raises ConfigError, naming the setting."""
+    """Raises ConfigError, with the path of the setting, for one that the engine does not support."""
     for path in _lacking(config, engine):
         if not engine.can.walls:
             raise ConfigError("needs isolation, which mode off does not have", path=path)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[int]]:
-    """The guest's `rlimits`: what no control group holds. Never above what we ourselves may have."""
+    """The guest's `rlimits`: what no control group enforces. Never above our own hard limits."""
     wanted: list[tuple[int, int | None]] = [
         (resource.RLIMIT_FSIZE, limits.file_size),
         (resource.RLIMIT_NOFILE, limits.open_files),
@@ -24,7 +24,7 @@ def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[
     if group is None or not group.holds("pids"):
         # Counted per user namespace: exactly this sandbox's processes. The guest is one of them.
         wanted.append((resource.RLIMIT_NPROC, None if pids is None else pids + 1))
-    # Counted for all processes of our user: a tenant that took all would leave none to the host's programs.
+    # Counted for all processes of our user: a tenant that used them up would leave none for the host's programs.
     wanted += [(kind, _half(kind)) for kind in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)]
     return [[kind, most, most] for kind, value in wanted if value is not None for most in (_allowed(kind, value),)]
 
@@ -36,10 +36,10 @@ UNHELD = Message(
 
 
 def without_group(plan: Plan, group: Group | None) -> str | None:
-    """Where no control group counts memory: bounds what RLIMIT_AS does not count, and says what nothing holds.
+    """Where no control group counts memory: limits what RLIMIT_AS does not count, and returns what is not enforced.
 
-    Files in memory share the limit, and what is memory without being a file or mapped (memfd, System V segments) cannot
-    be made: programs then take a file in /tmp or /dev/shm, which is counted.
+    In-memory file systems share the limit. Memory that is neither such a file nor private (memfd, System V segments)
+    cannot be created: programs then use a file in /tmp or /dev/shm, which is counted.
     """
     memory = plan.limits.memory
     if memory is None or (group is not None and group.holds("memory")):

@@ -47,7 +47,7 @@ class Seatbelt(Engine):
 
 
 class SeatbeltStart(Started):
-    """A directory for the tenants. Nothing else can begin before the profile is written."""
+    """A directory for the tenants. Nothing else can start before the profile is written."""
 
     def __init__(self) -> None:
         self.directory = self._own = os.path.realpath(tempfile.mkdtemp(prefix="sandbox-"))
@@ -124,7 +124,7 @@ class SeatbeltRunning(GuestRunning):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            # The guest does not reach those that made sessions of their own; after its end nobody knows whose they are.
+            # The guest cannot kill processes that started sessions; once it has ended, nothing shows they were ours.
             left = descendants(self._launch.pid, proc=False)
             self._launch.abandon()
             for pid in left:
@@ -136,6 +136,6 @@ class SeatbeltRunning(GuestRunning):
 
 
 def _guest() -> list[str]:
-    # The interpreter itself, not a virtual environment's link to it: nothing of the environment is needed.
+    # The interpreter itself, not a virtual environment's link to it: nothing in the environment is needed.
     python = getattr(sys, "_base_executable", None) or sys.executable
     return [python, "-I", "-S", "-c", GUEST.format(os.path.dirname(PACKAGE))]

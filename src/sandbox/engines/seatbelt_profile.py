@@ -1,8 +1,8 @@
 """macOS: the same configuration as a Seatbelt profile, for `sandbox-exec`.
 
 Seatbelt has no namespaces: a tenant sees the machine's own paths, processes and loopback, and the profile says which of
-them it may touch. In a profile the last rule that fits wins, so general permissions come first and refusals after them.
-The only way out is the gate's port, which the usual proxy variables name.
+them it may touch. In a profile the last rule that matches wins, so general permissions come first and refusals after
+them. The only way out is the gate's port, which the usual proxy variables name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 
-# Programs, libraries and what they cannot start without. Nothing here is about a person.
+# Programs, libraries and what they need to start. Nothing here is personal.
 SYSTEM = (
     "/System", "/usr", "/bin", "/sbin", "/opt/homebrew", "/opt/local", "/Library/Apple", "/Library/Developer",
     "/Library/Frameworks", "/Library/Java", "/Applications/Xcode.app", "/private/etc/ssl", "/private/var/db/timezone",
@@ -36,7 +36,7 @@ SERVICES = (
     "com.apple.system.notification_center",
     "com.apple.system.logger",
     "com.apple.bsd.dirhelper",  # where temporary files go
-    "com.apple.trustd.agent",  # programs that ask the system whom to trust in TLS
+    "com.apple.trustd.agent",  # for programs that use the system's certificate trust
     "com.apple.SecurityServer",
 )
 
@@ -55,8 +55,8 @@ def profile(
     """The profile's text.
 
     `scratch` is the sandbox's own temporary directory; `protected` are patterns of files that programs on the host run
-    later, which cannot be changed; `programs` are further directories that are read, as the system's are; `hidden` are
-    those that nobody inside may read.
+    later, which tenants cannot change; `programs` are more directories that tenants may read, like the system's;
+    `hidden` are directories that tenants may not read.
     """
     lines = ["(version 1)", f'(deny default (with message "{_quoted("sandbox " + posixpath.basename(root))}"))']
     lines += _processes()
@@ -73,7 +73,7 @@ def arguments(text: str, command: Sequence[str]) -> list[str]:
 
 
 def proxy_environment(port: int, token: str, ssh_proxy: str) -> dict[str, str]:
-    """The variables from which programs learn of the gate. Both cases: some read only one of them.
+    """The variables that tell programs about the gate. In both cases: some programs read only one of them.
 
     `ssh_proxy` is the file with `ssh_proxy_script`: ssh has no variable for a proxy.
     """
@@ -87,7 +87,7 @@ def proxy_environment(port: int, token: str, ssh_proxy: str) -> dict[str, str]:
 
 
 def ssh_proxy_script(port: int, token: str) -> str:
-    """A program for ssh's ProxyCommand. In bash, because macOS' nc cannot tell a proxy who it is."""
+    """A program for ssh's ProxyCommand. In bash, because macOS' nc cannot authenticate to a proxy."""
     credentials = b64encode(f"sandbox:{token}".encode()).decode()
     return f"""#!/bin/bash
 exec 3<>/dev/tcp/127.0.0.1/{port} || exit 1
@@ -137,14 +137,14 @@ def _files(
     if filesystem.blocked_patterns:
         blocked = _any(_regexes(filesystem.blocked_patterns, root))
         if filesystem.allowed_patterns:
-            # An exception from the refusal, not a permission: it shows nothing that was not to be seen anyway.
+            # An exception from the refusal, not a permission: it shows nothing that the rules above do not allow.
             blocked = f"(require-all {blocked} (require-not {_any(_regexes(filesystem.allowed_patterns, root))}))"
         lines += ["; secrets", _rule("deny", "file-read* file-write*", [blocked])]
     unchanged = [*map(_subpath, paths(filesystem.deny_write)), *_regexes(protected, root)]
     if unchanged:
         lines += ["; never changed", _rule("deny", "file-write*", unchanged)]
     if protected:
-        # A directory moved aside with the protected file in it, and another put in its place, is a change, too.
+        # Moving the directory of a protected file aside and putting another in its place is a change too.
         lines.append(_rule("deny", "file-write-unlink", [_literal(f"{root}/.git"), _literal(root)]))
     return lines
 
@@ -178,7 +178,7 @@ def _literal(path: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """`text` inside a profile's string. Control characters have no spelling there that all versions agree on."""
+    """`text` inside a profile's string. Raises ValueError for control characters: versions spell them differently."""
     if any(ord(letter) < 32 for letter in text):
         raise ValueError(f"a path with control characters cannot be put in a Seatbelt profile: {text!r}")
     return text.replace("\\", "\\\\").replace('"', '\\"')
@@ -189,13 +189,13 @@ def _expanded(path: str, home: str) -> str:
 
 
 def _real(path: str) -> str:
-    """Seatbelt compares real paths, and on macOS these three are links."""
+    """`path` as Seatbelt compares it: by its real name. On macOS these three are links."""
     top = "/" + path.split("/")[1] if path.startswith("/") else ""
     return f"/private{path}" if top in ("/tmp", "/var", "/etc") else path
 
 
 def _by_depth(seen: Iterable[str], changing: Sequence[str], denied: Iterable[str]) -> list[str]:
-    """Rules with the shallowest path first; of the same path, the refusal last. What is not read is not changed."""
+    """Rules with the shallowest path first; for the same path, the refusal last. It refuses reading and writing."""
     rules = [(path.count("/"), "allow", path) for path in seen] + [(path.count("/"), "deny", path) for path in denied]
     lines = []
     for _, verdict, path in sorted(rules):
@@ -218,10 +218,10 @@ def _regexes(patterns: Iterable[str], root: str) -> list[str]:
 
 
 def _regex(pattern: str, root: str) -> str:
-    """A gitignore-like pattern as an expression over whole paths. Letters match in both cases: so does the disk."""
+    """A gitignore-like pattern as an expression over whole paths. It ignores case, as the disk does."""
     body = pattern.strip("/").removeprefix("**/")
     text = "".join(_letter(one) for one in body.replace("**/", "\0").replace("**", "\1"))
-    # A name counts wherever it is; a path of several names, anywhere in the project (it may hold other projects).
+    # A name matches anywhere; a path of several names, anywhere in the project (which may contain other projects).
     start = "^" + "".join(_letter(one) for one in root) + "/(.*/)?" if "/" in body else "/"
     return f"{start}{text}(/|$)"
 

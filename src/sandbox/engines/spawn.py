@@ -1,12 +1,12 @@
-"""`posix_spawn` for a process that has thousands of descriptors open, at the price of one that has few.
+"""`posix_spawn` for a process with thousands of open descriptors, at the cost of a process with few.
 
 The kernel copies the whole table of descriptors for a child, and closes the copies one by one when the child executes
 its program. With 1,000 sandboxes alive that takes longer than building another one. A *thread* can have a table of its
-own, though: one that leaves the shared table with `close_range(CLOSE_RANGE_UNSHARE)` takes along only the descriptors
-below a number, and what it starts inherits those.
+own, though: `close_range(CLOSE_RANGE_UNSHARE)` gives it a table with only the descriptors below a number, and the
+programs that it starts inherit only those.
 
-Python code must not run in such a thread: a garbage collection there would close descriptors of the wrong table. So the
-thread runs nothing but three C functions, one after the other, and collections are off meanwhile.
+Python code must not run in such a thread: a garbage collection there would close descriptors in the wrong table. So the
+thread calls only C functions, and garbage collection is off meanwhile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIRST_SLOT = 16  # above every descriptor that a program is started with
 
 
 class _Slots:
-    """Low descriptor numbers that stay ours, so that what is to be inherited can be given one."""
+    """Low descriptor numbers that we keep open, to be given to what a child inherits."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -40,10 +40,10 @@ class _Slots:
         os.register_at_fork(after_in_child=self._new_lock)
 
     def _new_lock(self) -> None:
-        self.lock = Lock()  # whoever held the old one is not in this process
+        self.lock = Lock()  # the thread that may hold the old lock does not exist in this process
 
     def reserve(self, count: int) -> None:
-        """Makes sure that there are at least so many, with the lowest free numbers."""
+        """Makes sure that there are at least `count` slots, with the lowest free numbers."""
         import fcntl
 
         while len(self._numbers) < count:
@@ -52,7 +52,7 @@ class _Slots:
             os.close(null)
 
     def fill(self, descriptors: Sequence[int]) -> dict[int, int]:
-        """Duplicates each of `descriptors` into a slot; the slot of each."""
+        """Duplicates each of `descriptors` into a slot. Returns the slot of each."""
         self.reserve(len(descriptors))
         taken = dict(zip(descriptors, self._numbers, strict=False))
         for descriptor, slot in taken.items():
@@ -71,9 +71,11 @@ _slots = _Slots()
 
 
 def reserve(count: int) -> None:
-    """Sets low descriptors aside for later. What is started inherits everything below the highest of them: taken only
-    when they were needed, they lay above those of 17 sandboxes, and each start copied and closed all of these. The
-    1,000th sandbox took 1.32 times the processor time of the first, and takes 1.16 times.
+    """Sets low descriptors aside for later.
+
+    A child inherits everything below the highest slot. When slots were reserved only once needed, they lay above the
+    descriptors of 17 sandboxes, and each start copied and closed all of those. The 1,000th sandbox took 1.32 times the
+    processor time of the first; reserved early, it takes 1.16 times.
     """
     with _slots.lock:
         _slots.reserve(count)
@@ -102,16 +104,16 @@ def posix_spawn(
             results = _in_c_thread([leave, partial(start, file_actions=actions)])
         finally:
             _slots.clear()
-    # Without a result it failed (Python has said so on stderr): the plain way raises the error where it can be caught.
+    # No second result: it failed, and Python has printed the error. The plain call raises it where it can be caught.
     return results[1] if len(results) == 2 else start(file_actions=file_actions)
 
 
 def _in_c_thread(calls: list[Callable[[], int]]) -> list[int]:
-    """What each of `calls`, all of them C functions, returned in a thread of their own, up to the first that raised."""
+    """Runs `calls`, all of them C functions, in a new thread. Returns their results, up to the first that raised."""
     results: list[int] = []
     ended: SimpleQueue[object] = SimpleQueue()
     body = partial(results.extend, map(call, calls))
-    end = ref(body, ended.put)  # the thread drops it last, however its calls went
+    end = ref(body, ended.put)  # the thread drops `body` last, whether or not a call raised
     collecting = gc.isenabled()
     gc.disable()
     try:

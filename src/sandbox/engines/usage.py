@@ -1,4 +1,4 @@
-"""What a sandbox on this machine uses: from its control group where it has one, else summed over its processes.
+"""What a sandbox on this machine uses: from its control group if it has one, else summed over its processes.
 
 Every process of a sandbox descends from its guest, and those that lose their parent become the guest's children, so
 the tree below the guest is complete. The time of processes that have ended is in the guest's own account of its
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Usage:
-    """Bytes, milliseconds and processes; None where the machine cannot tell."""
+    """Bytes, milliseconds and processes; None where the value is not known."""
 
     __slots__ = ("memory_bytes", "memory_peak_bytes", "cpu_ms", "processes")
 
@@ -36,7 +36,7 @@ class Usage:
 
 
 def usage(guest: int, group: Group | None) -> Usage:
-    """What the tenants of the guest with that pid use now."""
+    """What the tenants of the guest with this pid use now."""
     tenants = descendants(guest)
     current, peak = group.memory() if group is not None else (None, None)
     memory = sum(_memory(pid) for pid in tenants) if current is None else current
@@ -45,7 +45,7 @@ def usage(guest: int, group: Group | None) -> Usage:
 
 
 def _memory(pid: int) -> int:
-    """A process's share of memory: what several have in common is divided among them. Else what it has resident."""
+    """A process's proportional share of memory, in which shared pages are divided; else what it has resident."""
     try:
         return _kilobytes(f"/proc/{pid}/smaps_rollup")["Pss:"] * 1024
     except (KeyError, OSError):

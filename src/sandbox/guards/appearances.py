@@ -1,4 +1,4 @@
-"""Names that appear in directories, told to every sandbox of this process from one inotify queue.
+"""Reports names that appear in directories to every sandbox of this process, from one inotify queue.
 
 The kernel gives a user few queues (128 by default, `fs.inotify.max_user_instances`), and editors want some of them. A
 queue for each sandbox left the 129th without one. One thread reads the queue and only sorts what it reads: each
@@ -40,7 +40,7 @@ _PATIENCE = 5.0  # seconds for the thread to end
 
 
 class Appearances:
-    """One sandbox's part. `hear` is called in the reading thread with what appeared, and must not block."""
+    """One sandbox's subscription. Calls `hear` in the reading thread with what appeared; it must not block."""
 
     def __init__(self, hear: Callable[[list[Appeared]], object]) -> None:
         """Raises OSError when this user has no queue left."""
@@ -58,7 +58,7 @@ class Appearances:
 
 
 class _Shared:
-    """The queue of this process, while anybody needs it."""
+    """Holds the queue of this process while any sandbox needs it."""
 
     def __init__(self) -> None:
         # Reentrant: a garbage collection under the lock may close a forgotten sandbox.
@@ -122,7 +122,7 @@ class _Queue:
         return True
 
     def forget(self, one: Appearances) -> None:
-        """Called under the lock, for one that has left while others stay."""
+        """Removes the watches of a subscriber that left while others stay. Call it with the lock held."""
         for number in one.numbers:
             wanted = self._places.get(number, {})
             if wanted.pop(one, None) is not None and not wanted:
@@ -166,7 +166,7 @@ _shared = _Shared()
 
 
 def _after_fork() -> None:
-    """The child has no thread, and the sandboxes are its parent's. An open queue would still count as the user's."""
+    """The child has no thread, and the sandboxes belong to its parent. An open queue would count against the user."""
     global _shared
     if _shared.queue is not None:
         _shared.queue.inotify.close()

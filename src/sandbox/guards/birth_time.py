@@ -1,6 +1,6 @@
 """When a file was created. Together with the inode number this identifies it: inode numbers are reused, times are not.
 
-The standard library lacks statx. ctypes takes milliseconds to load, so callers come here only when the inode number
+The standard library lacks statx. ctypes takes milliseconds to load, so callers use this only when the inode number
 alone does not settle it.
 """
 

@@ -132,7 +132,7 @@ class BlockedFiles:
     def save(self) -> bool:
         """Writes what is new, merged with what other sandboxes have written. False when there are too many entries.
 
-        Raises SandboxError when it cannot be written: no tenant may run before it is.
+        Raises SandboxError when that fails: no tenant may run before the list is written.
         """
         if not (self._new or self._gone):
             return True
@@ -163,8 +163,8 @@ class BlockedFiles:
 
     @staticmethod
     def _bounded(entries: list[Entry]) -> list[Entry]:
-        """Drops entries that were not found lately, then those of files that tenants may have made (they can make any
-        number), then the newest."""
+        """Drops entries that were not found lately. If there are still too many, it drops those of files that tenants
+        may have made (they can make any number), and then the newest."""
         if len(entries) > MOST:
             entries = [one for one in entries if not one.missed]
         if len(entries) > MOST:

@@ -34,9 +34,9 @@ class Mask:
 
 
 class Covers:
-    """What was found. `pinned`: directories that must stay where they are, since what is in them is frozen.
+    """What was found. `pinned`: directories that must stay where they are, because something in them is frozen.
 
-    For git: `heads`, directories that may be a repository's own; `git_files`, which name one; and every directory.
+    For git: `heads`, directories that may be a repository; `git_files`, which name one; and every directory.
     """
 
     __slots__ = ("masks", "frozen", "pinned", "heads", "git_files", "directories")
@@ -115,7 +115,7 @@ class Covering:
                 self.pin(os.path.dirname(held))
 
     def cover_around(self, path: str, kept: list[str], asked: str) -> None:
-        """Covers `path` except for what `allow_read` names: then everything next to the way there, piece by piece."""
+        """Covers `path`. If `allow_read` names something in it, covers everything beside that instead, one by one."""
         if path in kept:
             return
         if not kept:
@@ -147,7 +147,8 @@ class Covering:
         for path, rule in secrets.items():
             real = os.path.realpath(os.path.expanduser(path))
             if self.visible(real) and os.path.isfile(real):
-                self.cover(real, False, rule, os.stat(real), f"{real} ")  # wherever it is moved: no rule names its path
+                # Blocked wherever it is moved: the space makes a path that no rule names.
+                self.cover(real, False, rule, os.stat(real), f"{real} ")
                 self.pin(os.path.dirname(real))  # the host reads it again by its path
 
     def cover_own(self, place: str) -> None:
@@ -161,7 +162,7 @@ class Covering:
 
 
 def placeholder_of(path: str) -> str | None:
-    """The real path of the file that stands in the way of `path`, where `path` does not exist; None without one."""
+    """If `path` does not exist because a file is where a directory above it would be, that file's real path."""
     path = os.path.abspath(path)
     above = path
     while not os.path.lexists(above):

@@ -1,4 +1,4 @@
-"""Walks trees that are deeper than a path can be long. Anybody can make such a tree.
+"""Walks trees so deep that their paths are too long for a system call. Anybody can make such a tree.
 
 Uses descriptors: each directory is opened from one a little above it. Few are open at a time, and nothing recurses.
 """
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-STEP = 1000  # characters of a path, of at most four bytes each: what one call takes
+STEP = 1000  # characters of a path, of at most four bytes each, that one call accepts
 DEEPEST = 2**16  # characters below `start`
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# What makes a directory a project. It holds no secrets that another project would not hold too.
+# What makes a directory a project. These hold no secrets that another project would not hold too.
 SHOWN = frozenset(
     (".git", ".github", ".gitignore", ".gitattributes", ".gitmodules", ".editorconfig", ".venv", ".python-version",
      ".node-version", ".nvmrc", ".tool-versions")
@@ -32,7 +32,7 @@ def hidden_in_home(home: str, named: Sequence[str]) -> tuple[list[str], list[str
         if entry.name in SHOWN or not (entry.name.startswith(".") or entry.name in NOT_DOTTED):
             continue
         if entry.path in named or entry.is_symlink():
-            continue  # what a link leads to is hidden for itself, or is not there
+            continue  # its target is hidden only if that is a dot entry itself, or outside the project
         (directories if entry.is_dir(follow_symlinks=False) else files).append(entry.path)
     return sorted(directories), sorted(files)
 

@@ -1,8 +1,8 @@
-"""Asking about blocked files: who touches one is refused, and the owner is asked; when they allow it, the cover is
-lifted for this sandbox alone, and the next open succeeds.
+"""Asks the owner about blocked files. A tenant that touches one is refused, and the owner is asked. When they allow it,
+the cover is lifted for this sandbox alone, and the next open succeeds.
 
-Only covers of `blocked_patterns` are asked about: `deny_read`, files of secrets, sockets and our own things are refused
-for other reasons, and of the home's secret places there is nothing beneath the cover.
+Only files that `blocked_patterns` covers are asked about. `deny_read`, files of secrets, sockets and our own files are
+refused for other reasons, and beneath the covers of the home's secret places there is nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ OPEN = 0x20  # inotify's
 
 
 class FileAsks:
-    """Asks for one sandbox. `pid` is a process in its mount namespace; `lifted` are the paths inside that are free now;
-    `tell(summary, path, rule)` hears what could not be done."""
+    """Asks for one sandbox. `pid` is a process in its mount namespace; `lifted` are the paths inside that are uncovered
+    now; `tell(summary, path, rule)` is called with what could not be done."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class FileAsks:
         return None
 
     def _until_opened(self, path: str, opens: Inotify) -> None:
-        """Covers it again, plainly, once it was opened, or when nobody opens it in time."""
+        """Covers it again, without a tripwire, once it was opened or when nobody has opened it in time."""
         from sandbox.guards.mount_in_namespace import cover
 
         poll = select.poll()
@@ -106,7 +106,7 @@ class FileAsks:
             try:
                 namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
-                return  # the sandbox has ended: nobody is left who could open it
+                return  # the sandbox has ended: nobody can open it any more
             try:
                 for _, why in cover(namespace, [path]):
                     if why:
@@ -128,7 +128,7 @@ class FileAsks:
 
 
 def _opens(namespace: int, path: str) -> Inotify:
-    """Becomes readable when somebody opens what the cover at `path` hides. Raises OSError."""
+    """A queue that becomes readable when somebody opens what the cover at `path` hides. Raises OSError."""
     from sandbox.guards.mount_in_namespace import beneath
     from sandbox.inotify import Inotify
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def freeze_repositories(
     covers: Covers, visible: Sequence[str], repositories: Repositories | None, protected: dict[str, None]
 ) -> None:
-    """Freezes what the host's git trusts in `visible`, and tells `repositories` (where tenants write) what it is."""
+    """Freezes what the host's git trusts in `visible`, and notes it in `repositories`, if tenants write anywhere."""
     found = [one for one in covers.heads if is_repository(one)]
     trusted = Trusted()
     if found or covers.git_files:

@@ -31,14 +31,14 @@ READ = (*CONFIGS, "commondir")
 
 
 def risky(layer: str, root: str, paths: Iterable[str]) -> set[str]:
-    """Those of `paths` (relative to the project) that git would run, obey or be led by.
+    """Those of `paths` (relative to the project) that git would run or obey, or that would redirect it.
 
-    `layer` and `root` are directories; a tenant wrote the first, so nothing below it is followed or waited for.
+    `layer` and `root` are directories. A tenant wrote the first, so nothing in it is trusted, and no read of it waits.
     """
     merged = _Merged(layer, root)
     examination = Examination([root], Trusted())
     trusted = _trusted(root, examination)
-    # Relative in the person's own settings: it leads into any repository, also into one that is new.
+    # A relative path in the person's own settings applies to every repository, also to a new one.
     hooks = [f"/{value.strip('/')}/" for name, value in examination.personal if name == "core.hookspath" and value]
     return {
         path
@@ -54,7 +54,7 @@ def is_object(root: str, path: str) -> bool:
 
 
 def makes_a_repository(root: str, path: str) -> bool:
-    """Whether a path of the project is one of those without which a directory of the host is no repository any more."""
+    """Whether a directory of the host would stop being a repository without this path of the project."""
     above, _, name = path.rpartition("/")
     return name in ("HEAD", "objects", "refs") and is_repository(f"{root}/{above}" if above else root)
 
@@ -110,7 +110,7 @@ class _Merged:
         return known
 
     def _leads_astray(self, repository: str, inside: str) -> bool:
-        """What git wrote for itself, where git would not have written this."""
+        """Whether a file that git keeps for itself has content that git would not have written."""
         path = self._where(f"{repository}/{inside}")
         if inside == REBASE_STEPS:
             return self._commands(repository)
@@ -143,7 +143,7 @@ def _names(directory: str) -> list[str]:
 
 
 def _trusted(root: str, examination: Examination) -> list[str]:
-    """What the host's own repositories look at beside their directories: hooks, included files, programs."""
+    """What the host's own repositories use outside their own directories: hooks, included files, programs."""
     for place, names in walk(root, lambda *_: None):
         if "HEAD" in names and is_repository(place):
             examination.repository(place)

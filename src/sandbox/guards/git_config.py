@@ -1,8 +1,8 @@
-"""git's configuration files: read as git reads them, and which of their settings cannot make git run anything.
+"""Reads git's configuration files as git reads them, and says which settings cannot make git run anything.
 
-Settings by which git runs a program are many and grow with every release, so they are not listed here. `harmless` is
-the other list: what `init`, `clone`, `remote`, `branch`, `submodule` and `worktree` write, and a few tastes. Everything
-that is not on it counts as able to run something.
+Many settings make git run a program, and every release adds some, so they are not listed here. `harmless` is the
+opposite list: what `init`, `clone`, `remote`, `branch`, `submodule` and `worktree` write, and a few matters of taste.
+Every setting that is not on it is assumed to be able to run something.
 
 Text is latin-1 throughout: one character for each byte, as git sees them.
 """
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     Entry = tuple[str, str | None]  # `section.subsection.key`, value; None for a key without `=`
 
-MOST = 1 << 20  # bytes of a configuration that is looked at; a larger one is no person's
-SPACE = " \t\n\r"  # git's own idea
+MOST = 1 << 20  # bytes of a configuration that is read; no person's is larger
+SPACE = " \t\n\r"  # what git treats as space
 ALPHA = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 KEY = ALPHA | frozenset("0123456789-")
 ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "\\": "\\", '"': '"'}
 
-# Values are flags, numbers, names of branches and of ways to do things: none is a program, a path or an address.
+# Their values are flags, numbers, and names of branches or methods: none is a program, a path or an address.
 _FLAGS = """
     core.repositoryformatversion core.filemode core.bare core.logallrefupdates core.ignorecase core.precomposeunicode
     core.symlinks core.sharedrepository core.autocrlf core.eol core.safecrlf core.sparsecheckout core.sparsecheckoutcone
@@ -43,7 +43,7 @@ _FLAGS = """
     status.submodulesummary log.decorate http.postbuffer http.version i18n.commitencoding gc.pruneexpire gc.reflogexpire
 """
 HARMLESS = frozenset(_FLAGS.split())
-HARMLESS_BELOW = {  # by section and key; what is between is a name
+HARMLESS_BELOW = {  # by section and key; the subsection between them is a name
     "remote": (
         *("fetch", "push", "prune", "prunetags", "tagopt", "mirror", "promisor"),
         *("partialclonefilter", "skipdefaultupdate", "followremotehead", "gh-resolved"),
@@ -61,7 +61,7 @@ UPDATES = frozenset(("checkout", "rebase", "merge", "none"))  # `submodule.*.upd
 
 
 class Unreadable(ValueError):
-    """git would not take this for a configuration, or we cannot be sure how it would."""
+    """git would not accept this as a configuration, or we cannot be sure how it would read it."""
 
 
 def parse(data: bytes) -> list[Entry]:
@@ -101,14 +101,14 @@ class _Reader:
         return found
 
     def next(self) -> str:
-        """The next character; the end is a line's end, as for git."""
+        """The next character. Raises Unreadable at the end of the text."""
         if self.at >= len(self.text):
             raise Unreadable("ends too early")
         self.at += 1
         return self.text[self.at - 1]
 
     def header(self) -> str:
-        """`section]` or `section "subsection"]`, as the beginning of its settings' names."""
+        """Reads `section]` or `section "subsection"]`; returns the prefix of its settings' names."""
         name = ""
         while (sign := self.next()) != "]":
             if sign in SPACE:
@@ -192,8 +192,8 @@ def split(name: str) -> tuple[str, str | None, str]:
 
 
 def harmless(entry: Entry) -> bool:
-    """Whether git runs nothing, reads no other file and goes to no other place because of it. (`core.worktree` is the
-    caller's to judge: it depends on where that is.)"""
+    """Whether the setting makes git run nothing, read no other file and contact no other place. (The caller decides
+    about `core.worktree`, because that depends on where it is.)"""
     name, value = entry
     section, below, key = split(name)
     if below is None:
@@ -206,7 +206,7 @@ def harmless(entry: Entry) -> bool:
 
 
 def harmless_address(url: str) -> bool:
-    """An address that git fetches from by itself: not `ext::command`, nor any other `helper::`."""
+    """Whether git fetches from this address without a helper program: not `ext::command`, nor any other `helper::`."""
     if url.startswith("-") or "\n" in url:
         return False
     if "://" in url:

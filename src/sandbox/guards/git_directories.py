@@ -67,7 +67,7 @@ def content(path: str, most: int = MOST) -> bytes | None:
 
 
 def read_config(path: str) -> list[Entry] | None:
-    """The settings in a file; None when there is none, or git could not read it either."""
+    """The settings in a file; None when it does not exist, is too large, or is not a configuration."""
     data = content(path, MOST + 1)
     try:
         return None if data is None else _parsed(data)
@@ -76,7 +76,7 @@ def read_config(path: str) -> list[Entry] | None:
 
 
 def _parsed(data: bytes) -> list[Entry]:
-    """The person's own file is read at every start, and is the same at most of them."""
+    """Parses, and keeps a few results: the person's own file is read at every start, and seldom changes."""
     if len(data) > SMALL:
         return parse(data)
     if data not in _kept:
@@ -90,7 +90,7 @@ _kept: dict[bytes, list[Entry]] = {}
 
 
 def first_line(path: str) -> str:
-    """The first line of `commondir`, `gitdir` or a `.git` file."""
+    """The text of `commondir`, `gitdir` or a `.git` file, without the line end: git takes all of it for one path."""
     return os.fsdecode(content(path, 8192) or b"").rstrip("\r\n")
 
 

@@ -75,7 +75,7 @@ class Examination:
         return entries
 
     def setting(self, name: str, value: str, trees: Sequence[str]) -> None:
-        """Adds the files of the project that a setting names: programs, or their arguments."""
+        """Adds the files of the project that a setting names as programs or as their arguments."""
         section, _, _key = split(name)
         if name == "core.hookspath":
             for tree in trees:
@@ -91,7 +91,7 @@ class Examination:
                 if os.path.isfile(path):
                     self.place(path)
                 elif at == 0 and "/" in word:
-                    self.place(path, freeze=False)  # the program itself, where there is none
+                    self.place(path, freeze=False)  # the program itself, which does not exist yet
 
     def directory(self, path: str, trees: Sequence[str]) -> None:
         """Adds a directory of hooks, and the files that its links and scripts name."""
@@ -135,7 +135,7 @@ class Examination:
 
 
 def links_on(path: str) -> Iterator[tuple[str, str, str]]:
-    """The symbolic links on a path: each with its target, and the whole path after it was followed."""
+    """The symbolic links on a path: each with its target, and the whole path after following it."""
     if os.path.realpath(path) == path:
         return
     for _ in range(40):

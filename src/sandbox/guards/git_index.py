@@ -1,10 +1,10 @@
-"""git's index: whether it names files where git itself would never put one.
+"""Checks whether git's index names files where git itself would never put one.
 
 `git restore .` writes every file that the index names and does not check the names, because git itself refuses to add
 `.git/hooks/pre-commit` or `../../.bashrc` to an index. But a tenant can write the index without git.
 
-Read as git's `read-cache.c` does, in all versions of the format. The table of blocks (`IEOT`) lets git begin at other
-places than the first entry, so it must agree with the entries.
+It is read as git's `read-cache.c` reads it, in all versions of the format. The table of blocks (`IEOT`) lets git start
+at places other than the first entry, so it must agree with the entries.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def leads_astray(index: str, config: str) -> bool:
     try:
         data = _whole(index)
     except OSError:
-        return False  # there is none, or git cannot read it either
+        return False  # it does not exist, or git cannot read it either
     if data is None:
         return True
     if data[:4] != b"DIRC" or len(data) < 12 or not 2 <= unpack_from(">I", data, 4)[0] <= 4:
@@ -54,7 +54,7 @@ def indexes(repository: str) -> list[str]:
 
 
 def is_index(name: str) -> bool:
-    """Whether a file of this name in a repository's directory is one."""
+    """Whether a file of this name in a repository's directory is an index."""
     return name == "index" or name.startswith("sharedindex.")
 
 
@@ -96,7 +96,7 @@ def _names(data: bytes, hash_length: int) -> list[bytes]:
 
 
 def _agree(data: bytes, at: int, end: int, starts: list[int]) -> None:
-    """Raises Odd where what follows the entries does not end with the file, or tells of other entries."""
+    """Raises Odd if the extensions after the entries do not end where the file ends, or describe other entries."""
     first = at
     while at < end:
         kind, size = data[at : at + 4], unpack_from(">I", data, at + 4)[0]

@@ -1,8 +1,8 @@
 """Marker files: what the host's git trusted in a tree before any tenant could write to it. They are outside the tree.
 
-Several sandboxes can share a tree. The first one writes down what it finds; the others use that, because what they find
-may already be the work of the first one's tenants. The last one marks the file as ended. A file that nobody holds and
-that is not marked as ended means that the sandboxes were killed; the next one then knows what to undo.
+Several sandboxes can share a tree. The first writes down what it finds. The others use that, because what they find
+may already be the work of the first one's tenants. The last marks the file as ended. A file that no sandbox holds and
+that is not marked as ended means that the sandboxes were killed, and tells the next one what to undo.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENDED = b"-"  # the first byte of a marker that ended in order
 
 
 class Baseline:
-    """What was there: repositories by path, with device and inode, and all that belongs to them."""
+    """What was there: repositories by path, with device and inode, and everything that belongs to them."""
 
     __slots__ = ("root", "repositories", "git_files", "trusted", "protected")
 
@@ -69,7 +69,7 @@ def identity(path: str) -> str:
 
 
 class Marker:
-    """The marker of one tree, locked by us."""
+    """The marker of one tree, which we hold a lock on."""
 
     def __init__(self, path: str) -> None:
         """Waits while another sandbox starts. `left`: what killed ones left; `shared`: what a running one wrote."""
@@ -83,7 +83,7 @@ class Marker:
                 _lock(self._fd, fcntl.LOCK_SH)
             if _is_at(self._fd, path):
                 break
-            os.close(self._fd)  # its last holder took it away meanwhile
+            os.close(self._fd)  # its last holder removed it meanwhile
         known = Baseline.decode(_whole(self._fd))
         if alone:
             self.left = known

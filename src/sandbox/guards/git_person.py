@@ -1,6 +1,7 @@
-"""Who the person is, for `git commit` inside: `user.name` and `user.email` of their own settings, and nothing else of
-them. Included files count where git would include them for this project; a condition that is not about the
-repository's place does not."""
+"""Who the person is, for `git commit` inside: `user.name` and `user.email` from their own settings, and nothing else.
+
+Included files count if git would include them for this project. Of the conditions for that, only those about where the
+repository is are supported."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ IGNORES = "core.excludesfile"
 
 
 def settings_for(project: str) -> bytes:
-    """A configuration with the person's name and address; empty when they have said neither."""
+    """A configuration with the person's name and address; empty when their settings have neither."""
     found: dict[str, str] = {}
     for path in personal_files():
         _read(path, project, found, 0)
@@ -27,7 +28,7 @@ def settings_for(project: str) -> bytes:
 
 
 def ignored(project: str) -> bytes:
-    """What the person's own ignore file says; empty when there is none."""
+    """The content of the person's own ignore file; empty when they have none."""
     found: dict[str, str] = {}
     for path in personal_files():
         _read(path, project, found, 0)

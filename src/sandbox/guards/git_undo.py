@@ -36,7 +36,7 @@ EMPTY = b"[core]\n\trepositoryformatversion = 0\n"
 
 
 class Neutralise:
-    """Makes repositories harmless. `known(directory)` says whether a repository is trusted or looked at as well."""
+    """Makes repositories harmless. Adds to `waiting` the further repositories that the caller has to check."""
 
     def __init__(self, roots: Sequence[str], tell: Tell, personal: Sequence[Entry] = ()) -> None:
         self.roots = roots
@@ -44,7 +44,7 @@ class Neutralise:
         # A relative path in the person's own settings applies to every repository.
         self.hooks = [value for name, value in personal if name == "core.hookspath" and value]
         self.waiting: list[str] = []  # repositories that were named by files which we left alone
-        self.last = False  # whether the tenants are gone: an index is long, and theirs to change until then
+        self.last = False  # whether the tenants are gone: an index is long, and they may change it until then
 
     def repository(self, directory: str) -> None:
         """Moves aside everything in one repository that is not harmless."""
@@ -71,7 +71,7 @@ class Neutralise:
             self.aside(f"{directory}/{name}")
 
     def _strategy(self, directory: str) -> None:
-        """What a rebase or cherry-pick that is under way merges by, where that is a program of the work tree."""
+        """Moves aside the merge strategy of an unfinished rebase or cherry-pick if it is a program in the work tree."""
         for name in OPTIONS:
             if runs_a_path(f"{directory}/{name}"):
                 self.aside(f"{directory}/{name}")
@@ -98,7 +98,7 @@ class Neutralise:
         return kept
 
     def _own_tree(self, entry: Entry, directory: str) -> bool:
-        """`core.worktree` of a submodule: a directory of the project whose `.git` leads back here."""
+        """Whether it is a submodule's `core.worktree`: a directory of the project whose `.git` points back here."""
         name, value = entry
         if name != "core.worktree" or not value:
             return False
@@ -140,7 +140,8 @@ class Neutralise:
             os.close(place)
 
     def _common(self, place: int, directory: str) -> None:
-        """`commondir`: only to a repository of the project, by a path without links; that one is looked at too."""
+        """Moves `commondir` aside unless it names a repository of the project by a path without links. That repository
+        is checked too."""
         try:
             info = os.lstat("commondir", dir_fd=place)
         except OSError:
@@ -157,7 +158,7 @@ class Neutralise:
     def git_file(self, path: str) -> None:
         """Checks a `.git` that is a file or a link: it may only name a repository in the project."""
         if not os.path.islink(path) and not first_line(path).startswith("gitdir:"):
-            return  # being written; git refuses it as it is
+            return  # being written; git refuses it in this state
         target = leads_to(path)
         if target is not None and beneath(target, self.roots):
             self.waiting.append(target)
@@ -258,7 +259,7 @@ class Neutralise:
 
 
 def leads_to(path: str) -> str | None:
-    """The repository that a `.git` file or link names; None if there is any other link on that path."""
+    """The repository that a `.git` file or link names; None if it names none, or if there is a link on that path."""
     if os.path.islink(path):
         target = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
     else:

@@ -1,6 +1,6 @@
-"""The repository's own directory where it lies outside the project: of a further work tree, of a submodule, of a
-project that is a directory in a repository. It is shown read-only, so that git works inside, only where the repository
-itself knows the project: a `.git` file alone could name any repository of the person's."""
+"""The repository's directory, if it is outside the project: the project may be a further work tree, a submodule, or a
+directory in a repository. It is shown read-only, so that git works inside, and only if the repository itself knows the
+project: a `.git` file alone could name any repository of the person."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox.guards.git_directories import beneath, common_directory, first_line
 
 
 def outside_repository(root: str, home: str) -> list[str]:
-    """The directories to show for the project at `root`. For most projects none: their repository is inside."""
+    """The directories to show for the project at `root`; none for most projects, whose repository is inside."""
     place = f"{root}/.git"
     if os.path.isfile(place) and not os.path.islink(place):
         found = _named_by(place, root)
@@ -44,8 +44,8 @@ def _named_by(file: str, root: str) -> str | None:
 
 
 def _above(root: str, home: str) -> str | None:
-    """The repository whose work tree the project lies in, but never one that holds the home: what is in there is more
-    than a project."""
+    """The repository whose work tree contains the project, but never one that contains the home directory: that holds
+    more than a project."""
     directory = root
     while (directory := os.path.dirname(directory)) != "/" and not beneath(home, [directory]):
         place = f"{directory}/.git"
@@ -57,7 +57,7 @@ def _above(root: str, home: str) -> str | None:
 
 
 def _has_credentials(repository: str) -> bool:
-    """Whether its configuration holds what is the person's alone."""
+    """Whether its configuration holds credentials of the person."""
     for name, value in read_config(f"{repository}/config") or ():
         if name.startswith(("http.", "credential.")) or (value and "://" in value and "@" in value.split("://")[1]):
             user = (value or "").partition("://")[2].partition("@")[0]

@@ -34,12 +34,12 @@ MOST = 1000  # entries of `undone`
 
 
 class HostGuard:
-    """Its methods are called in the order in which they stand here; `finish` when no tenant is left."""
+    """Call the methods in the order in which they are written here, and `finish` when no tenant is left."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
         self._reserved: ReservedDirs | None = None
-        self._protected: Callable[[], Patterns] | None = None  # other patterns than usual
+        self._protected: Callable[[], Patterns] | None = None  # if not the usual patterns
         self._repositories: list[Repositories] = []
         self._served: list[ProviderRules] = []
         self._programs: PathPrograms | None = None
@@ -48,7 +48,7 @@ class HostGuard:
         self._search: Search | None = None
         self._watching: WatchLater | None = None
         self.lifted: set[str] = set()  # paths inside that the owner has uncovered
-        self.undone: list[tuple[str, str]] = []  # what the host's git would have run, and where it is now; "": there
+        self.undone: list[tuple[str, str]] = []  # what the host's git would have run, and its new path; "": not moved
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
 
     # -- before the walls are built
@@ -59,7 +59,7 @@ class HostGuard:
             info = os.stat(tree)
             link = f"{home()}/written/{info.st_dev:x}-{info.st_ino:x}"
             if not os.path.lexists(link):
-                from sandbox.guards.written_places import note  # seldom: not for a project that is known
+                from sandbox.guards.written_places import note  # seldom needed: not for a project that is noted already
 
                 note(tree, link)
 
@@ -70,15 +70,15 @@ class HostGuard:
         self._programs = PathPrograms(places)
 
     def reserve(self, root: str, places: Sequence[str] = (), *, only_places: bool = False) -> list[str]:
-        """Makes the directories of the project that tenants must not make, and `places`, which something is mounted on;
-        returns the names of those that are new."""
+        """Makes the directories of the project that tenants must not make, and `places`, where something is mounted.
+        Returns the names of the new ones."""
         from sandbox.guards.reserved_dirs import ReservedDirs
 
         self._reserved = ReservedDirs(root, places=places, only_places=only_places)
         return self._reserved.names()
 
     def reserve_all(self, filesystem: Filesystem, root: str, trees: Sequence[str]) -> list[str]:
-        """With `show_host`: makes what tenants must not make; returns the files among it, which are empty."""
+        """For `show_host`: makes what tenants must not make. Returns the files among it, which are empty."""
         from sandbox.guards.reserved_dirs import ReservedDirs, all_names
         from sandbox.policy.protected import protected_patterns
 
@@ -150,9 +150,9 @@ class HostGuard:
                 raise WallError("{path!r} is blocked but could not be hidden: {problem}", path=path, problem=problem)
 
     def cover_new(self, path: str) -> None:
-        """Hides a host file that is about to hold a secret and to replace a blocked file. Raises OSError.
+        """Hides a host file that is about to get a secret and to replace a blocked file. Raises OSError.
 
-        Without walls around it, or where tenants do not see it, there is nothing to do."""
+        Does nothing if there are no walls, or if tenants do not see the file."""
         if self._views is None or not self._views.inside(path):
             return
         for _, problem in self._cover([path]):

@@ -19,7 +19,7 @@ _AF_UNIX = 1
 
 
 def sockets_of_the_host(paths: list[str]) -> list[str]:
-    """Those of `paths` that are sockets which a program in our own network namespace made. Raises OSError."""
+    """Those of `paths` that are sockets made by a program in our own network namespace. Raises OSError."""
     inodes = {}
     for path in paths:
         try:
@@ -31,7 +31,7 @@ def sockets_of_the_host(paths: list[str]) -> list[str]:
 
 
 def named_sockets_of_the_host() -> list[str]:
-    """The real paths of all sockets that programs in our own network namespace made, by absolute paths. Raises
+    """The real paths of all sockets that programs in our own network namespace bound to an absolute path. Raises
     OSError."""
     names = dict.fromkeys(os.fsdecode(data) for kind, data in _attributes() if kind == _NAME and data.startswith(b"/"))
     return list(dict.fromkeys(real for name in names if os.path.lexists(real := os.path.realpath(name))))

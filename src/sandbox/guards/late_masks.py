@@ -1,10 +1,10 @@
 """Covers blocked files that appear after the start.
 
-A cover is a mount on a name. A file that is created on the host later has none. A program on the host that saves by
-renaming a new file over the old one, as editors do, removes the old one's cover, because a mount inside cannot stop
-anybody outside. So the directories are watched (`appearances.py`), and the cover is mounted (again) in the sandbox's
-mount namespace, which its owner may enter. About a millisecond passes between a file's appearance and its cover:
-`docs/limits.md` says what that means.
+A cover is a mount on a name. A file that is created on the host later has none. And a program on the host that saves
+by renaming a new file over the old one, as editors do, removes the cover, because a mount inside cannot stop anybody
+outside. So the directories are watched (`appearances.py`), and the cover is mounted (again) in the sandbox's mount
+namespace, which its owner may enter. A file is uncovered for about a millisecond after it appears: `docs/limits.md`
+says what that means.
 
 Short runs never get here, because watching starts after a delay (`watch_later.py`). A sandbox has a thread of its own
 only while there is something to look at.
@@ -50,8 +50,8 @@ TOO_MANY = Message(
 
 
 class LateMasks:
-    """Watches for one sandbox until closed. Calls `tell(summary, path, rule)` for what was covered or could not be, and
-    `notice` with a message for the person when not everything can be watched.
+    """Watches for one sandbox until closed. Calls `tell(summary, path, rule)` for each file that was covered or could
+    not be, and `notice` with a message for the person when not everything can be watched.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class LateMasks:
                 self._waiting = [(None, False)]
         try:
             self._work()
-        except RuntimeError:  # no thread can be started now: with the next name
+        except RuntimeError:  # no thread can be started now: try again with the next name
             pass
 
     def _work(self) -> None:
@@ -147,7 +147,7 @@ class LateMasks:
         self._notice(message)
 
     def _begin(self) -> None:
-        # Here, because it loads ctypes.
+        # Imported here, because it loads ctypes.
         from sandbox.guards.appearances import Appearances
 
         self._namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
@@ -232,7 +232,7 @@ class LateMasks:
             search.walk_below(path, top)
 
     def _found(self, search: Search) -> dict[str, Mask]:
-        """What is to be covered of all that was looked at. It is written down first, before anybody can move it."""
+        """What to cover of everything that was looked at. It is written down first, before anybody can move it."""
         if self._repositories is not None:
             self._repositories.appeared(search.found.heads, search.found.git_files)
         search.cover_links()

@@ -1,7 +1,7 @@
 """Covers a path in a running sandbox's mount namespace, or removes a cover, from outside.
 
-The owner of a user namespace may enter it, and with it the mount namespace that belongs to it. Only a process with a
-single thread can do so. So a short-lived fork does it, which makes nothing but system calls, on data prepared before.
+The owner of a user namespace may enter it, and so the mount namespace that belongs to it. Only a process with a single
+thread can do so. So a short-lived child process does it, which only makes system calls, on data prepared before.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ DONE, THERE, GONE, FAILED = 0, 1, 2, 3
 
 
 def cover(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
-    """Covers each path in the mount namespace. Yields (path, None) for one that was covered now, (path, "") for one
-    that was covered already or is gone, (path, why) for one that could not be."""
+    """Covers each path in the mount namespace. Yields (path, None) if it was covered now, (path, "") if it was covered
+    already or is gone, and (path, why) if it could not be covered."""
     names = [os.fsencode(path) for path in paths]
     answers = _entered(namespace, lambda calls, line: _cover_all(calls, names, line)) if names else []
     for at, path in enumerate(paths):
@@ -47,8 +47,8 @@ def cover(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def lift(namespace: int, path: str, writable: bool) -> str | None:
-    """Takes the cover off `path` in the mount namespace; without `writable`, what was beneath is read-only there.
-    Returns why it could not be done, and then it is covered."""
+    """Removes the cover from `path` in the mount namespace; without `writable`, what was beneath it is read-only there.
+    Returns None, or why that failed; then nothing is uncovered."""
     name = os.fsencode(path)
     answers = _entered(namespace, lambda calls, line: _lift(calls, name, writable, line))
     code = answers[0][0][0] if answers else FAILED
@@ -58,8 +58,7 @@ def lift(namespace: int, path: str, writable: bool) -> str | None:
 
 
 def beneath(namespace: int, path: str) -> int | None:
-    """A descriptor (O_PATH) of what the cover at `path` hides. The cover stays where it is. None when that cannot be
-    found out."""
+    """A descriptor (O_PATH) of what the cover at `path` hides, or None if it cannot be found. The cover stays."""
     name = os.fsencode(path)
     answers = _entered(namespace, lambda calls, line: _beneath(calls, name, line))
     return answers[0][1][0] if answers and answers[0][1] else None
@@ -76,7 +75,7 @@ class _Calls:
 
 
 def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> list[tuple[bytes, list[int]]]:
-    """Runs `work` in the mount namespace, and returns what it sent: each time a byte and perhaps a descriptor."""
+    """Runs `work` in the mount namespace. Returns what it sent: each time a byte and perhaps a descriptor."""
     import fcntl
     import socket
     import warnings
@@ -84,7 +83,7 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
     calls = _Calls()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with warnings.catch_warnings():
-        # Python rightly warns about forking with threads; this child touches none of their locks.
+        # Python rightly warns about forking with threads. This child touches none of their locks.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -200,7 +199,7 @@ def _one(calls: _Calls, name: bytes) -> int:
 
 def _file(libc: Any) -> int:
     """A copy of a mount that has covered a file since the start. (Before Linux 6.15 only an attached mount can be
-    copied, and tenants would see a new one where it is attached.)"""
+    copied, and tenants would see a new one wherever it is attached.)"""
     tree: int = libc.syscall(OPEN_TREE, AT_FDCWD, COVERED_FILE, OPEN_TREE_CLONE)
     return tree
 

@@ -1,10 +1,10 @@
-"""What this program loads its own code from, where tenants could write it.
+"""Keeps this program from loading code that tenants wrote.
 
-The owner loads most of its modules when it first needs them, so that a tenant who could write to them would run its own
-code outside the walls, in this run or in the next. Two things prevent that. The package, and the environment that it is
-installed in, are frozen where they lie in a directory that tenants write to. And a module is not looked for in such a
-directory otherwise: a script in the project has the project at the front of its `sys.path`, and a tenant could make an
-`ssl.py` there.
+The owner loads most of its modules when it first needs them. A tenant that could write to them would run its own code
+outside the walls, in this run or in the next. Two things prevent that. If the package, or the environment that it is
+installed in, is in a directory that tenants write to, it is frozen there. And no other module is loaded from such a
+directory: a script in the project has the project at the front of its `sys.path`, and a tenant could make an `ssl.py`
+there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BUILT_IN = frozenset(sys.builtin_module_names)
 
 
 def places() -> list[str]:
-    """The directories that our own code is in: the package, where it is installed, and the environment around it."""
+    """The directories that contain our own code: the package, where it is installed, and its environment."""
     found = [_PACKAGE, sys.prefix, sys.exec_prefix]
     above = os.path.dirname(_PACKAGE)
     if above.endswith("-packages"):
@@ -36,7 +36,7 @@ def places() -> list[str]:
 
 
 def written(trees: Sequence[str]) -> list[str]:
-    """Those of `places` that lie in one of `trees`, outermost first, and none in another."""
+    """Those of `places` that are in one of `trees`, without those that are inside another of them."""
     found: list[str] = []
     for place in sorted(places(), key=len):
         if any(is_beneath(place, tree) for tree in trees) and not any(is_beneath(place, one) for one in found):
@@ -45,8 +45,9 @@ def written(trees: Sequence[str]) -> list[str]:
 
 
 def import_nothing_from(trees: Sequence[str]) -> None:
-    """From now on, neither we nor what we import take a module from `trees`, and nobody a module of the standard
-    library. What is frozen there stays. The person's own program imports its own modules as before."""
+    """From now on, neither our code nor what it imports loads a module from `trees`, and nobody loads a module of the
+    standard library from there. What is frozen there is an exception. The person's own program imports its own modules
+    as before."""
     ours = [tree for tree in trees if any(is_beneath(_real(one), tree) for one in sys.path)]
     _trees.update(dict.fromkeys(ours))
     if ours and _finder not in sys.meta_path:
@@ -54,7 +55,7 @@ def import_nothing_from(trees: Sequence[str]) -> None:
 
 
 class _Finder:
-    """Looks only where no tenant writes, for names that must not come from elsewhere."""
+    """Finds modules that must not come from a tenant, only where no tenant writes."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -62,7 +63,7 @@ class _Finder:
         if path is not None or name in _BUILT_IN or not (name in sys.stdlib_module_names or _is_ours(sys._getframe(1))):
             return None
         spec = PathFinder.find_spec(name, [one for one in sys.path if not _is_written(_real(one))], target)
-        if spec is None and PathFinder.find_spec(name, None, target) is not None:  # there alone
+        if spec is None and PathFinder.find_spec(name, None, target) is not None:  # it is only where tenants write
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return spec
 
@@ -82,7 +83,7 @@ def _is_written(place: str) -> bool:
 
 
 def _is_ours(frame: FrameType | None) -> bool:
-    """Whether our code asks for a module, or a module that is being loaded for it."""
+    """Whether the import comes from our code, or from a module that is being loaded for it."""
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""
         if name.partition(".")[0] == _NAME:

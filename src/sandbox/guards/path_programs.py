@@ -1,7 +1,7 @@
 """Programs that tenants leave in a directory on the person's PATH: an activated virtual environment, a project's `bin`.
 
-Tenants install programs there, and may. But one that has the name of a program further on in PATH (`ls`, `git`) would
-run, outside the walls, when the person types that name as ever. So those are reported at the end.
+Tenants install programs there, and may do so. But if one has the name of a program further along PATH (`ls`, `git`),
+it runs outside the walls when the person types that name as usual. So those are reported at the end.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST = 1000  # reported
-SYSTEM = ("/usr/", "/bin", "/sbin")  # directories of PATH that are no tenant's to write
+SYSTEM = ("/usr/", "/bin", "/sbin")  # directories of PATH that no tenant can write to
 
 
 def on_path(trees: Sequence[str]) -> list[str]:
-    """The directories of PATH that lie in one of `trees`. Quick, because every start asks."""
+    """The directories of PATH that are in one of `trees`. Quick, because every start calls it."""
     tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
     found = (os.path.realpath(one or ".") for one in os.get_exec_path() if not one.startswith(SYSTEM))
     return [one for one in dict.fromkeys(found) if f"{one}/".startswith(tops)] if tops else []
@@ -31,7 +31,7 @@ class PathPrograms:
         self._path = list(dict.fromkeys(os.path.realpath(one or ".") for one in os.get_exec_path()))
 
     def appeared(self) -> list[str]:
-        """The new ones that a shell would run instead of a program that is further on."""
+        """The new programs that a shell would run instead of one further along PATH."""
         found: list[str] = []
         for place, before in self._before.items():
             later = [one for one in self._path[self._path.index(place) + 1 :] if one not in self._before]

@@ -1,4 +1,4 @@
-"""The file rules for a host directory that a VFS provider serves: no mount can cover or freeze anything there."""
+"""The file rules for a host directory that a VFS provider serves, where no mount can cover or freeze anything."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Checks, after the covers are mounted and before any tenant runs, that nothing blocked was missed.
 
 Milliseconds pass between the search of a tree and the mounts. If somebody renames a directory in that time, its covers
-are mounted on nothing, or the search missed it. A directory that has not changed since it was searched needs no second
-look. Those that have changed are searched again, and what is new is covered from outside.
+find nothing to be mounted on, or the search missed it. Directories that have changed since they were searched are
+searched again, and what is new is covered from outside.
 
-While a program keeps changing directories, as a build does, there is always one that has changed; then inotify says
-what kind of change it was. New files do not matter: `late_masks.py` covers what appears later. Only something that
-*moves* could have been missed. If that does not stop either, the sandbox does not start.
+While a program keeps changing directories, as a build does, there is always a directory that has changed. Then inotify
+tells what kind of change it was. New files do not matter: `late_masks.py` covers what appears later. Only something
+that *moves* could have been missed. If things do not stop moving, the sandbox does not start.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Settling:
     def run(self, changed: list[str], missed: bool) -> None:
         before = dict(self._search.found.masks)
         for turn in range(3):
-            # Only before the first turn may a stamp of this very tick stand for no change at all. Later every change is
-            # one since the last covers were put on, each of which may have found its file gone from one place and not
-            # yet come to the next.
+            # In the first turn, a directory may be listed only because its time is of the tick in which it was
+            # searched. In later turns every change happened since the last covers were mounted, while a file may have
+            # been on its way from one place to the next.
             moved = turn > 0 or any(self._search.noted.get(path, -1) >= 0 for path in changed)
             self._look_again(changed)
             if missed or moved or self._search.found.masks.keys() - before.keys():

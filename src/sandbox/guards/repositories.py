@@ -1,13 +1,13 @@
 """git repositories in the trees that a sandbox's tenants can write to.
 
-What is there at the start is trusted. While the sandbox runs and when it has ended the repositories are checked, and
-whatever the host's git would run that was not trusted is undone.
+What is there at the start is trusted. While the sandbox runs, and when it has ended, the repositories are checked.
+Whatever the host's git would run and was not trusted is undone.
 
-A repository that a tenant creates keeps what it needs to be one. A trusted one is frozen by mounts
-(`layout/hiding.py`); what no mount can freeze (names that do not exist yet, links) is restored here.
+A repository that a tenant creates keeps what it needs to be a repository. A trusted one is frozen by mounts
+(`layout/hiding.py`). What no mount can freeze (names that do not exist yet, links) is restored here.
 
-The check at the end visits only directories that changed since the start, which their ctime tells: nobody can set it.
-Where the file system does not use this machine's clock, every directory is visited.
+The check at the end visits only directories that changed since the start, by their ctime, which nobody can set. If the
+file system does not use this machine's clock, every directory is visited.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ TELLING = frozenset(("HEAD", "config", "config.worktree", "commondir", "hooks", 
 
 
 class Repositories:
-    """One sandbox's. Calls `tell(path, saved)` for what was undone; `saved` is empty where that was not possible."""
+    """The repositories of one sandbox. Calls `tell(path, saved)` for what was undone; `saved` is empty if undoing it
+    failed."""
 
     def __init__(self, home: str, roots: Sequence[str], tell: Tell) -> None:
-        """Repairs what killed sandboxes left, before anything is trusted. Raises OSError when `home` is read-only."""
+        """Undoes what killed sandboxes left, before anything is trusted. Raises OSError when `home` is read-only."""
         self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
         self._tell = tell
         self.made: list[str] = []
@@ -151,7 +152,7 @@ class Repositories:
         self._follow(work)
 
     def _follow(self, work: Neutralise) -> None:
-        """Checks the repositories that files which were left alone point to."""
+        """Checks the repositories that are named by files which were left alone."""
         for _ in range(100):
             if not work.waiting:
                 return
@@ -199,7 +200,7 @@ class Repositories:
 
 
 def walk(top: str, tell: Tell, known: set[str] | frozenset[str] = frozenset()) -> Iterator[tuple[str, list[str]]]:
-    """A directory and all below it that are not `known`, each with the names in it."""
+    """Yields a directory and all below it that are not `known`, each with the names in it."""
     waiting = [top]
     while waiting:
         directory = waiting.pop()

@@ -9,8 +9,8 @@ for at the end, and reported.
 With `filesystem.show_host`, everything that srt refuses to create is reserved (`all_names`), including files and what
 `deny_write` names: by an empty file on the host, which tenants see as a device that nobody can open.
 
-Removing a directory also removes its mount in every other sandbox, so the last sandbox that has reserved something in a
-place does it. Locks on a file that no tenant can reach show which sandboxes are where.
+Removing a directory also removes its mount in every other sandbox, so only the last sandbox that has reserved something
+in a directory removes it. Locks on a file that no tenant can reach show which sandboxes use which directory.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ ALL_FILES = (
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
 ALL_HOME_FILES = (".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".srt-settings.json")
 MOST = 1000  # reported
-# The mode of an empty file that we made. The user may write it, and then it is theirs; the sticky bit, which means
-# nothing for a file, tells that nobody has.
+# The mode of an empty file that we made. The user may write to it, and then it is theirs. The sticky bit, which means
+# nothing for a file, marks it as ours.
 RESERVED = 0o1644
 
 
 def all_names(root: str, trees: Sequence[str]) -> list[tuple[str, str, bool]]:
-    """With `show_host`: what tenants must not make in the `trees` that they write. Each with the directory it belongs
-    to, which exists, and whether it is a directory.
+    """For `show_host`: what tenants must not make in the `trees` that they write to. Each path comes with the existing
+    directory that it belongs to, and whether it is a directory.
 
-    In the project, in the home directory, at the top of a tree that is a repository, and in a tree that is itself such
-    a directory (`~/.claude`). Elsewhere names appear and go while programs work: these are reported at the end.
+    These are in the project, in the home directory, at the top of a tree that is a repository, and in a tree that is
+    itself such a directory (`~/.claude`). Elsewhere such names come and go while programs work; they are reported at
+    the end.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     found: dict[tuple[str, str, bool], None] = {}
@@ -87,8 +88,8 @@ class ReservedDirs:
         """Creates those that are missing. Where we cannot create one, a tenant cannot either.
 
         `more`: these paths instead, parents first, each with an existing directory that it belongs to and whether it is
-        a directory. `places`: directories that something is mounted on, whatever the project is; `only_places`: nothing
-        else, for an overlay project."""
+        a directory. `places`: directories to mount something on, whatever the project is. `only_places`: only those,
+        for an overlay project."""
         self._made: list[str] = []
         self._files: list[str] = []
         self._place: dict[str, int] = {}  # what was made, and the number of the directory that it belongs to
@@ -138,7 +139,7 @@ class ReservedDirs:
 
     @property
     def files(self) -> list[str]:
-        """The empty files that stand where tenants must not make any."""
+        """The empty files that keep tenants from making files of these names."""
         return self._files
 
     def names(self) -> list[str]:
@@ -190,8 +191,8 @@ class ReservedDirs:
 
 
 def _usual() -> tuple[str, ...]:
-    """The directories of a project that programs of this person act on. An agent that was used here has a directory of
-    the same name in the home, or under `~/.config` without the dot."""
+    """The directories of a project that this person's programs act on. An agent that the person has used has a
+    directory of the same name in the home, or under `~/.config` without the dot."""
     user = os.path.expanduser("~")
     agents = (name[:-1] for name in AGENTS if name.startswith(".") and name.find("/") == len(name) - 1)
     used = (name for name in agents if os.path.isdir(f"{user}/{name}") or os.path.isdir(f"{user}/.config/{name[1:]}"))

@@ -1,9 +1,9 @@
 """Finds the existing paths to cover (blocked: unreadable) or freeze (protected: read-only), in one pass over the tree.
 
-Every start pays for this pass, so it is made for the ordinary case, a directory in which nothing matches: the
-names of a directory are joined into one string, and a few substring searches say no to all of them at once. Only where
-they say "maybe" is each name checked. Nothing is skipped: a directory that cannot be read is covered as a whole,
-because a tenant of the same owner could make it readable.
+Every start pays for this pass, so it is fast in the ordinary case, a directory in which nothing matches: the names of a
+directory are joined into one string, and a few substring searches rule them all out at once. Only if one of these finds
+something is each name checked. Nothing is skipped: a directory that cannot be read is covered as a whole, because a
+tenant of the same owner could make it readable.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class Search(Covering):
         self.walk_below(root, root)
 
     def freeze_root(self, root: str) -> None:
-        """With `show_host`: a tree that lies in something protected (`.git/hooks`) is not writable, whoever asks.
-        A directory that the project itself lies in is no reason."""
+        """With `show_host`: freezes a tree that is in something protected (`.git/hooks`), even if it was asked for.
+        Directories that contain the project do not count."""
         project = os.path.realpath(os.path.expanduser(self.filesystem.root))
         above = root
         while self.filesystem.show_host and not is_beneath(project, above):
@@ -156,7 +156,7 @@ class Search(Covering):
         return [path for path in below if path not in self.hidden] if self.hidden else below
 
     def look_deep(self, start: str, cut: int) -> None:
-        """No path reaches what is below `start`, so if a rule blocks any of it, covers `start` itself."""
+        """Searches below `start`, where paths are too long to mount on. If a rule blocks anything, covers `start`."""
         try:
             for relative, entries in walk_deep(start):
                 for name, inode, is_dir in entries:
@@ -191,7 +191,7 @@ class Search(Covering):
                 raise PermissionError
             with os.scandir(directory) as listed:
                 entries = list(listed)
-            # A pass for each question, because nearly every entry is a plain file of which there is no more to ask.
+            # One pass for each question, because for nearly every entry, a plain file, only the first two matter.
             names = [entry.name for entry in entries]
             if not self.known.keys().isdisjoint([entry.inode() for entry in entries]):
                 met = [entry.name for entry in entries if entry.inode() in self.known]
@@ -309,8 +309,8 @@ def _all_files(roots: list[str], covered: dict[str, Mask], hidden: frozenset[str
 
 
 def closed_to_root(info: os.stat_result) -> bool:
-    """Whether root without capabilities cannot enter another user's directory. Tenants of root, and the guest that
-    builds their walls, are in that position: they cannot reach what is in it, nor cover it piece by piece."""
+    """Whether root without capabilities cannot enter another user's directory. Root's tenants have no capabilities, nor
+    has the guest that builds their walls: they cannot reach what is in it, nor cover it piece by piece."""
     wanted = 0o050 if info.st_gid == 0 else 0o005
     return info.st_mode & wanted != wanted
 

@@ -1,7 +1,7 @@
 """The files that the signer depends on: tenants neither read its key nor change what it runs or believes.
 
-Those that this sandbox's configuration names, whether or not it has signing, and those that the last signer of this
-home wrote down: a sandbox made by a program may have another configuration than the user's.
+These are the files that this sandbox's configuration names, whether or not it has signing, and those that the last
+signer of this home wrote down: a sandbox made by a program may have a different configuration from the user's.
 """
 
 from __future__ import annotations

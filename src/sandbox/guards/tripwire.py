@@ -26,8 +26,8 @@ DEVICE = "/.tripwire"  # where the guest finds it; removed before any tenant exi
 MOST = 64  # each is a FUSE connection, and costs the start about 50 µs
 KEYS_MOST = 16
 
-# Only names from here are shown inside, and only of what the host has. Directories that programs inside want to use
-# for themselves (`ssh` its known_hosts, `gpg` its public keys) are left alone but for the secret part.
+# Only these names appear inside, and only if the host has them. In directories that programs inside want to use
+# themselves (`ssh` its known_hosts, `gpg` its public keys), only the secret part is covered.
 SECRET_PLACES = (
     ".aws", ".azure", ".kube", ".config/gcloud", ".gnupg/private-keys-v1.d", ".docker/config.json", ".netrc", ".npmrc",
     ".pypirc", ".git-credentials", ".config/gh/hosts.yml", ".password-store",
@@ -36,9 +36,9 @@ KEYS = ".ssh"  # and in it `id_*`, except public keys
 
 
 def arm(plan: Plan, besides: Collection[str] = ()) -> None:
-    """Makes tripwires of the plan's covers, as many as there may be, where this machine can. `besides`: paths at which
+    """Turns the plan's covers into tripwires, at most MOST of them, if this machine can. `besides`: paths at which
     tenants get a file of their own."""
-    home = plan.environment.get("HOME", "") if not plan.whole_host else ""  # there, only what is denied is
+    home = plan.environment.get("HOME", "") if not plan.whole_host else ""  # there, only denied paths are covered
     covers = [one for one in plan.covers if isinstance(one, Cover) and one.rule]
     present = [name for name in (*SECRET_PLACES, *_keys(home)) if os.path.exists(f"{home}/{name}")] if home else []
     present = [name for name in present if f"{home}/{name}" not in besides]
@@ -100,7 +100,7 @@ def _keys(home: str) -> list[str]:
 
 
 def require_tripwires() -> None:
-    """For `filesystem.ask`. Raises ConfigError where there can be none."""
+    """For `filesystem.ask`. Raises ConfigError if this machine cannot have tripwires."""
     try:
         os.close(os.open(FUSE, os.O_RDWR | os.O_CLOEXEC))
     except OSError as problem:
@@ -114,6 +114,6 @@ def require_tripwires() -> None:
 
 
 def require_armed(plan: Plan, mounted: int) -> None:
-    """The same, when the walls stand: the kernel may have refused what was asked for."""
+    """The same once the walls are built, because the kernel may have refused the mounts. Raises ConfigError."""
     if not mounted and any(isinstance(one, Cover) and one.device for one in (*plan.covers, *plan.served)):
         raise ConfigError("needs tripwires, and this kernel does not let the sandbox mount one", path="filesystem.ask")

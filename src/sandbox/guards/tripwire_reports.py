@@ -56,7 +56,7 @@ class Reports:
             if not self._closed:
                 thread = Thread(target=self._receive, name="sandbox-tripwire", daemon=True)
                 thread.start()
-                self._thread = thread  # only now: `close` waits for one that runs, and otherwise receives by itself
+                self._thread = thread  # only now: `close` waits for a thread that runs, and otherwise receives itself
 
     def close(self) -> None:
         """Ends the sandbox and returns when all its reports are recorded. Idempotent."""

@@ -11,7 +11,7 @@ class Views:
     """Pairs of a host directory and the path at which tenants see it."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]], hiding: Iterable[str] = ()) -> None:
-        """`hiding`: paths inside at which something else is mounted, so what is below them is not the host's."""
+        """`hiding`: paths inside at which something else is mounted, so that the host's files there are not seen."""
         self._pairs = list(dict.fromkeys(pairs))
         self._places = {*hiding, *(inside for _, inside in self._pairs)}
 

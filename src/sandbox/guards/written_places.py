@@ -1,7 +1,7 @@
-"""The directories of the host that tenants have, or had, to write into: in this run, or in any earlier one.
+"""The directories of the host that tenants could write to, in this run or in any earlier one.
 
-Whatever is there may be theirs, so no program found there is run outside the walls. Each directory is a symbolic link
-in `~/.sandbox/written`, named by its device and inode numbers: one that was moved since is still known.
+Whatever is there may be theirs, so no program found there is run outside the walls. Each directory is noted as a
+symbolic link in `~/.sandbox/written`, named by its device and inode numbers, so that it is known even if it was moved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def note(tree: str, link: str) -> None:
     """Writes down, as `link`, that tenants write into `tree`. Raises SandboxError.
 
-    Not for a directory that the person's home is in: most of it is hidden from tenants, and all would be refused."""
+    Does nothing for a directory that contains the person's home: most of it is hidden from tenants, and every program
+    in it would be refused."""
     if is_beneath(os.path.realpath(os.path.expanduser("~")), tree):
         return
     try:
@@ -41,7 +42,7 @@ def written(path: str) -> bool:
             number = -1
         for tree, inode in noted:
             if path == tree or (number == inode and not _is(tree, inode)):
-                return True  # there, or moved since; otherwise a directory elsewhere that has the same number
+                return True  # it is there, or was moved since; if not, this directory only has the same inode number
         if path == "/":
             break
         path = os.path.dirname(path)
@@ -49,7 +50,7 @@ def written(path: str) -> bool:
 
 
 def first_written() -> list[tuple[str, int]]:
-    """Each of them as a beginning of paths, and since when tenants write there, in nanoseconds."""
+    """Each of them as a prefix of paths, and since when tenants write there, in nanoseconds."""
     place = f"{home()}/written"
     found = []
     for name in os.listdir(place) if os.path.isdir(place) else ():

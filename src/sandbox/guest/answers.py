@@ -1,4 +1,4 @@
-"""What a guest may answer to a file operation. Nothing it says is used before it was checked."""
+"""What a guest may answer to a file operation. No answer is used before it has been checked."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SIZE = 2**63 - 1
 def check(
     operation: str, answer: dict[str, Any], fds: Sequence[int], most: object = None, below: object = False
 ) -> None:
-    """Raises GuestError unless `done` carries what `operation` promises. `most`: bytes that were asked for; `below`: of
-    the files in a directory."""
+    """Raises GuestError unless `answer` carries what `operation` promises. `most` is how many bytes were asked for;
+    `below` says that the attributes are those of the files in a directory."""
     right = len(fds) == (operation == "open")
     if operation == "stat":
         right = right and _describes(answer.get("mode"), answer.get("size"), answer.get("mtime_ns"))
@@ -49,7 +49,7 @@ def _is_attribute(pair: object) -> bool:
 
 
 def _is_file(pair: object) -> bool:
-    """[file, [[name, value], …]], of those in a directory."""
+    """[file, [[name, value], …]], for a file in a directory."""
     if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], bytes) or not isinstance(pair[1], list):
         return False
     return all(map(_is_attribute, pair[1]))

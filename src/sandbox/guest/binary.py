@@ -1,4 +1,4 @@
-"""Where the static programs are: the guest, and the launcher."""
+"""Where the static programs are: the guest and the launcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "a
 
 
 def guest_binary() -> str:
-    """The guest for this machine. Raises EngineUnavailable when the package does not carry one."""
+    """The guest for this machine. Raises EngineUnavailable when the package does not include it."""
     return _binary("guest")
 
 

@@ -1,9 +1,9 @@
 """Between the two halves of the guest's protocol: descriptors on our side, frames with credit on the guest's.
 
 Where descriptors cannot cross (a virtual machine's serial port, TCP), one thread does for each request what the guest
-does where they can: it holds the descriptors, and moves their bytes as frames. So `Guest` and `Process` are the same
-for both, and cost nothing more where descriptors cross. The thread never waits for a single one of them, and holds at
-most the credit of each stream.
+does elsewhere: it holds the descriptors and moves their bytes as frames. So `Guest` and `Process` are the same for
+both, and cost nothing extra where descriptors cross. The thread never blocks on any one descriptor, and buffers at most
+the credit of each stream.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_FULL = 2**20  # bytes on their way to the guest: no stream adds to more
-_NEVER_READ = 16 * 2**20  # …and a guest that lets so many pile up does not read at all
-_UNHEARD = 2**20  # bytes the guest said by itself and nobody has read yet
+_FULL = 2**20  # bytes queued for the guest: above this, no stream adds more
+_NEVER_READ = 16 * 2**20  # …and above this, the guest does not read at all
+_UNHEARD = 2**20  # bytes that the guest sent unasked and nobody has read yet
 
 
 class Bridge:
@@ -37,14 +37,14 @@ class Bridge:
         self.full = False
         self._stream = Channel(stream)
         self._local = Channel(local, fds=True)
-        self._jobs: dict[int, Job] = {}  # those the guest may still speak about
+        self._jobs: dict[int, Job] = {}  # those that the guest may still send frames about
         self._alive: set[Job] = set()
-        self._finishing = False  # our side asks for nothing more, but still listens
+        self._finishing = False  # our side sends no more requests, but still reads
         self._closing = False
         self._held: list[dict[str, object]] | None = None  # what waits while the guest is on hold
 
     def run(self) -> None:
-        """Until one side has ended. Whoever still waits gets GuestError when the guest broke the protocol."""
+        """Runs until one side has ended. If the guest broke the protocol, everyone still waiting gets GuestError."""
         problem: GuestError | None = None
         try:
             while True:
@@ -54,7 +54,7 @@ class Bridge:
             pass
         except GuestError as broke:
             problem = broke
-        except Exception as bug:  # noqa: BLE001 - a thread that ended without a word would leave everybody waiting
+        except Exception as bug:  # noqa: BLE001 - if the thread ended silently, everybody would wait forever
             problem = GuestError("the connection to the guest failed: {bug!r}", bug=bug)
         finally:
             self._close(problem)
@@ -75,7 +75,7 @@ class Bridge:
     # -- for the jobs
 
     def send(self, message: dict[str, object]) -> None:
-        """Sends a frame to the guest. Raises GuestError when it takes none."""
+        """Sends a frame to the guest. Raises GuestError when the guest does not read."""
         if self._closing:
             return
         if self._held is not None and message["t"] != "close":
@@ -86,7 +86,7 @@ class Bridge:
             raise GuestError("the guest does not read what it is sent")
 
     def over(self, job: Job) -> None:
-        """The guest has said its last word about this job."""
+        """The guest has sent its last frame about this job."""
         self._jobs.pop(job.number, None)
 
     def gone(self, job: Job) -> None:
@@ -109,7 +109,7 @@ class Bridge:
     def _stream_ready(self) -> None:
         self._stream.flush()
         for message, _ in self._stream.receive():
-            message.pop("fds", None)  # none can have come, whatever the message claims
+            message.pop("fds", None)  # a stream carries no descriptors, whatever the message claims
             if "id" not in message:
                 self._said(message)
                 continue
@@ -121,12 +121,12 @@ class Bridge:
             job.settle()
 
     def _said(self, message: dict[str, Any]) -> None:
-        """What the guest says of itself: about the place, or what it has seen."""
+        """Handles what the guest sends unasked: about the sandbox, or what it has seen."""
         fds = []
         if message["t"] == "ready":
             if message.get("sockets"):
                 raise GuestError("the guest offers sockets that cannot cross")
-            # Read here and never handed over, so the host's own does.
+            # It is only read here and never handed to a tenant, so the host's own will do.
             message["sockets"] = ["null"]
             fds = [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
         self._local.send(message, fds)
@@ -135,7 +135,7 @@ class Bridge:
 
     def _local_ready(self) -> None:
         if self._finishing and not self._local.queued:
-            raise SandboxClosed("the sandbox is closed")  # nothing else is waited for any more
+            raise SandboxClosed("the sandbox is closed")  # there is nothing left to wait for
         self._local.flush()
         if self._finishing:
             return
@@ -152,7 +152,7 @@ class Bridge:
             self._release(kind == "go")
             return
         if kind not in ("exec", "file", "dial"):
-            frames.close_all(fds)  # the owner's pidfd: the stream ends with the owner
+            frames.close_all(fds)  # the owner's pidfd, which is not needed: the stream ends with the owner
         else:
             line, number = socket.socket(fileno=fds[0]), message["id"]
             if kind == "exec":
@@ -167,7 +167,7 @@ class Bridge:
             self._held = []
 
     def _release(self, told: bool) -> None:
-        """The guest listens again; `told`: it waits to hear so."""
+        """Sends what was held back. `told`: the guest waits for a `go` first."""
         held, self._held = self._held or [], None
         if told:
             self.send({"t": "go"})

@@ -1,7 +1,7 @@
-"""What the host asks of a framed guest, one object each: a file operation, a command, a connection inwards.
+"""The host's requests to a framed guest, one object each: a file operation, a command, a connection inwards.
 
 Each has a line, on which our `Process` or `Guest` waits for the same frames that it would get where descriptors
-cross, and the local ends of its streams. What comes from the guest is checked against what it may say at that point.
+cross, and the local ends of its streams. Each frame from the guest is checked: it must be allowed at that point.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from sandbox.guest.channel import Loop
 
     class Way(Protocol):
-        """What a job needs of the bridge: `full` while the guest does not take what it was sent; `over` when the guest
-        has said its last word about a job; `gone` when nothing is left of it."""
+        """What a job needs from the bridge. `full` is set while the guest does not read what it was sent. A job calls
+        `over` when the guest has sent its last frame about it, and `gone` when nothing is left of it."""
 
         loop: Loop
         full: bool
@@ -40,25 +40,25 @@ _LINE_MOST = 2**16  # bytes about one command that nobody has read yet
 
 
 class Job:
-    """A request under way. This much is all that a file operation needs: one answer, and it is over."""
+    """A request in progress. A file operation needs no more than this: one answer, and it is over."""
 
     def __init__(self, way: Way, number: int, line: socket.socket) -> None:
         self.way = way
         self.number = number
-        self.answered = False  # the guest has said its last word
+        self.answered = False  # the guest has sent its last frame
         self._line: Channel | None = Channel(line)
         self._closed = False
 
     # -- what the guest says
 
     def heard(self, message: dict[str, Any]) -> None:
-        """Takes in a frame. Raises GuestError for what may not come now."""
+        """Handles a frame. Raises GuestError for a frame that is not allowed now."""
         if message["t"] not in ("done", "failed"):
             raise GuestError("the guest answered {kind!r}", kind=message["t"])
         self.last(message)
 
     def last(self, message: dict[str, Any] | None) -> None:
-        """Passes on the guest's last word about this."""
+        """Passes on the guest's last frame about this job."""
         self.answered = True
         self.way.over(self)
         if message is not None:
@@ -67,7 +67,7 @@ class Job:
     # -- the line
 
     def tell(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Says something on the line, where somebody still listens."""
+        """Sends a message on the line, if somebody still listens."""
         if self._line is not None:
             self._line.send(message, fds)
             if self._line.queued > _LINE_MOST and not self.answered:
@@ -77,7 +77,7 @@ class Job:
                 os.close(fd)
 
     def ask(self, message: dict[str, object]) -> None:
-        """Says something to the guest, as long as it knows what this is about."""
+        """Sends a message to the guest, as long as it knows this job."""
         if not self.answered:
             self.way.send({**message, "id": self.number})
 
@@ -92,7 +92,7 @@ class Job:
         self.settle()
 
     def abandoned(self) -> None:
-        """Nobody listens any more, so nobody wants it any more."""
+        """Nobody listens any more, so the request is cancelled."""
         self.ask({"t": "cancel"})
         self.drop_line()
 
@@ -105,7 +105,7 @@ class Job:
     # -- its life
 
     def settle(self) -> None:
-        """Goes on after something has happened: waits for what can happen next, and ends when nothing can."""
+        """Call this after anything has happened: waits for what can happen next, and ends when nothing can."""
         if self._closed:
             return
         if self.finished():
@@ -117,7 +117,7 @@ class Job:
         return self.answered and (self._line is None or not self._line.queued)
 
     def arm(self) -> None:
-        """Waits for what can happen next."""
+        """Watches for what can happen next."""
         if self._line is not None:
             events = (select.POLLOUT if self._line.queued else 0) | (0 if self.way.full else select.POLLIN)
             self.way.loop.watch(self._line.fileno(), events, self._line_ready)
@@ -129,7 +129,7 @@ class Job:
         self.close()
 
     def close(self) -> None:
-        """Gives back everything. Idempotent."""
+        """Releases everything. Idempotent."""
         self._closed = True
         self.drop_line()
         self.way.gone(self)
@@ -182,10 +182,10 @@ class StreamJob(Job, ABC):
 
     @abstractmethod
     def _first(self, message: dict[str, Any]) -> None:
-        """Takes in the guest's first answer. Raises GuestError for what may not come first."""
+        """Handles the guest's first answer. Raises GuestError for a frame that may not come first."""
 
     def _more(self, message: dict[str, Any]) -> None:
-        """What only one kind of job may hear. Raises GuestError for the rest."""
+        """Handles frames that only one kind of job may get. Raises GuestError for the rest."""
         raise GuestError("the guest said {kind!r} about a stream", kind=message["t"])
 
     def _end_input(self) -> None:
@@ -231,7 +231,7 @@ class CommandJob(StreamJob):
         else:
             ours, self._terminal = socket.socketpair()
             with ours:
-                # Its end is reported to nobody: who closes a terminal's last descriptor closes the line, too.
+                # Its end is not reported: whoever closes a terminal's last descriptor also closes the line.
                 self._open(SocketEnd(ours), [SocketEnd(ours)], tell_end=False)
 
     def _first(self, message: dict[str, Any]) -> None:
@@ -246,9 +246,9 @@ class CommandJob(StreamJob):
 
     def _feed(self, data: bytes) -> None:
         if self._line is not None:
-            self._line_ready()  # first what was asked before this was written: a terminal's new size
+            self._line_ready()  # first what was sent before this was written, such as a terminal's new size
             if self._line is None:
-                return  # nobody wants it any more
+                return  # nobody wants the input any more
         super()._feed(data)
 
     def _more(self, message: dict[str, Any]) -> None:
@@ -262,7 +262,7 @@ class CommandJob(StreamJob):
             super()._more(message)
 
     def settle(self) -> None:
-        # The last word comes after the last output: who has heard it reads what is there, and does not wait for more.
+        # `exit` comes after the last output: whoever has received it reads what is there, and does not wait for more.
         if self._exit is not None and self._drained():
             message, self._exit = self._exit, None
             for sink in self._sinks.values():
@@ -295,7 +295,7 @@ class DialJob(StreamJob):
         self.tell(message, [theirs.detach()])
 
     def _unread(self, number: int) -> None:
-        self.ask({"t": "cancel"})  # our side has closed: the tenant is to see it
+        self.ask({"t": "cancel"})  # our side has closed, and the tenant should see that
         self.settle()
 
     def _more(self, message: dict[str, Any]) -> None:
@@ -306,7 +306,7 @@ class DialJob(StreamJob):
 
     def settle(self) -> None:
         if self._begun and self._line is not None and not self._line.queued:
-            self.drop_line()  # the connection has been handed over, and lives without it
+            self.drop_line()  # the connection has been handed over and no longer needs it
         super().settle()
 
     def abandoned(self) -> None:

@@ -1,13 +1,13 @@
 """The subset of CBOR that `guest/protocol.md` allows: integers, bytes, text, arrays, maps with text keys, true, false,
 null; definite lengths; eight levels.
 
-Our own because what comes from the guest is hostile input, and a decoder that knows nothing beyond the subset
-has nothing beyond it to attack; and because a general library costs more to import than the walls to build.
+Our own, because what comes from the guest is hostile input, and a decoder of the subset alone has less to attack; and
+because importing a general library takes longer than building the walls.
 """
 
 from __future__ import annotations
 
-# `struct` itself is one more file to read.
+# `struct` itself is one more file to load.
 from _struct import error as StructError  # type: ignore[attr-defined]  # typeshed has it in `struct`
 from _struct import pack, unpack_from
 
@@ -25,7 +25,7 @@ class Malformed(ValueError):
 
 
 def encode(value: object) -> bytes:
-    """`value` as CBOR. Raises TypeError for what the subset has no word for."""
+    """`value` as CBOR. Raises TypeError for a type that the subset does not have."""
     out = bytearray()
     _encode(value, out)
     return bytes(out)
@@ -106,7 +106,7 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         form = number - 24
         (number,) = unpack_from(">" + "BHIQ"[form], data, at)
         at += 1 << form
-        if number < _SHORTEST[form]:  # one value, one spelling: the two readers can never differ
+        if number < _SHORTEST[form]:  # one value, one encoding: the two decoders can never differ
             raise Malformed("a number in too many bytes")
     if major == 0:
         return number, at
@@ -129,7 +129,7 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         raise Malformed(f"byte {first:#x}")
     if depth == 0:
         raise Malformed("too deep")
-    # Each item takes a byte at least: a length that promises more than is there is refused before anything is made.
+    # Each item takes at least a byte: a length beyond the data is refused before anything is allocated.
     if number > len(data) - at:
         raise Malformed("cut short")
     return _items(data, at, number, depth - 1) if major == 4 else _entries(data, at, number, depth - 1)

@@ -1,4 +1,4 @@
-"""Frames on a socket without ever waiting, and the loop of a thread that serves many of them."""
+"""Non-blocking frames on a socket, and the event loop of a thread that serves many such sockets."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _PIECE = 2**18
 
 
 class Loop:
-    """Calls whoever waits for a descriptor when it is ready."""
+    """Calls a function when its descriptor is ready."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
         self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
 
     def watch(self, fd: int, events: int, ready: Callable[[], None]) -> None:
-        """Calls `ready` when one of `events` happens; always when the other side is gone."""
+        """Calls `ready` when one of `events` happens, and always when the other side is gone."""
         if self._waiting.get(fd) != (events, ready):
             self._waiting[fd] = (events, ready)
             self._poll.register(fd, events)
 
     def forget(self, fd: int) -> None:
-        """Calls nobody any more."""
+        """Stops watching a descriptor."""
         if self._waiting.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
     def turn(self) -> None:
-        """Waits, and calls everybody whose descriptor is ready."""
+        """Waits, and calls the functions of the descriptors that are ready."""
         ready = [(fd, self._waiting.get(fd)) for fd, _ in self._poll.poll()]
         for fd, waiting in ready:
-            # One of the calls before this may have closed the descriptor, and another may have got its number.
+            # An earlier call may have closed the descriptor, and another may have its number by now.
             if waiting is not None and self._waiting.get(fd) == waiting:
                 waiting[1]()
 
 
 class Channel:
-    """One socket with frames in both directions. What is going out waits here until the other side takes it."""
+    """One socket with frames in both directions. Outgoing frames are queued here until the other side takes them."""
 
     def __init__(self, sock: socket.socket, *, fds: bool = False) -> None:
         """`fds`: descriptors may come with the frames."""
@@ -64,10 +64,10 @@ class Channel:
         return self._sock.fileno()
 
     def receive(self) -> list[tuple[dict[str, Any], list[int]]]:
-        """The frames that have come, with their descriptors; none when there is nothing more for now.
+        """The frames that have arrived, with their descriptors; an empty list when there is nothing for now.
 
-        Raises SandboxClosed at the end, GuestError for anything the protocol does not allow. It holds one frame and one
-        piece at most, whatever a frame says of its size.
+        Raises SandboxClosed at the end, GuestError for anything the protocol does not allow. It buffers at most one
+        frame and one piece, whatever size a frame claims.
         """
         try:
             piece = self._receive_with_fds() if self._with_fds else self._sock.recv(_PIECE)
@@ -101,8 +101,8 @@ class Channel:
         return frames.parse(body)
 
     def send(self, message: dict[str, object], fds: Sequence[int] = ()) -> None:
-        """Sends a frame, now or later. The descriptors are the channel's from now on. Never raises: who reads will see
-        that the other side has gone."""
+        """Sends a frame, now or later. The channel owns the descriptors from now on. Never raises: `receive` reports
+        when the other side has gone."""
         if fds:
             message["fds"] = len(fds)
         body = cbor.encode(message)
@@ -111,7 +111,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Sends what the other side takes now."""
+        """Sends as much as the other side takes now."""
         while self._going:
             frame, fds = self._going[0]
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
@@ -137,7 +137,7 @@ class Channel:
         self.queued = 0
 
     def close(self) -> None:
-        """Gives back everything; what has not gone out is lost."""
+        """Releases everything; frames that have not been sent are lost."""
         self._drop()
         frames.close_all(self._fds)
         self._fds.clear()
@@ -145,5 +145,5 @@ class Channel:
 
 
 def broken(problem: GuestError) -> dict[str, object]:
-    """What is said locally, to whoever waits for the guest, when it broke the protocol."""
+    """The message sent locally, to those who wait for the guest, when it broke the protocol."""
     return {"t": frames.BROKEN, "reason": str(problem)}

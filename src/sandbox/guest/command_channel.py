@@ -1,4 +1,4 @@
-"""What is said between the host and the guest about one command, on the command's own channel."""
+"""The messages between host and guest about one command, on the command's own channel."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class CommandChannel:
-    """The channel of one command: what the guest says on it, and what the host asks."""
+    """The channel of one command: news from the guest, and requests from the host."""
 
     def __init__(self, channel: _socket.socket, name: str) -> None:
         self._channel = channel
         self.name = name
-        self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; it is to be continued
+        self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; the callee must continue it
         self.pid: int | None = None
         self.terminal: int | None = None
         self.result: ExecResult | None = None
@@ -40,16 +40,15 @@ class CommandChannel:
         explain: Callable[[CommandError], CommandError] | None = None,
         gone: Callable[[], None] | None = None,
     ) -> None:
-        """`runs` is called with its pid, `judge` has the last word on its result, `explain` on why it never ran.
-
-        `gone` is called when it is closed.
+        """`runs` is called with the pid, `judge` with the result, which it may change; `explain` turns the error of a
+        command that never ran into the one to raise; `gone` is called on close.
         """
         self._runs, self._judge, self._explain, self._gone = runs, judge, explain, gone
 
     # -- what the guest says
 
     def wait_started(self) -> None:
-        """Waits until it runs. Raises CommandError when it never will, SandboxClosed or GuestError."""
+        """Waits until the command runs. Raises CommandError when it cannot be started, SandboxClosed or GuestError."""
         while self.pid is None and self.result is None:
             self.advance()
 
@@ -58,7 +57,7 @@ class CommandChannel:
         return self._channel.fileno()
 
     def advance(self) -> None:
-        """Waits for the next news of the command, and takes it in: that it runs, was stopped, has ended.
+        """Waits for the next news of the command and handles it: the command runs, was stopped, or has ended.
 
         Raises CommandError when it could not be started, GuestError or SandboxClosed.
         """
@@ -87,7 +86,7 @@ class CommandChannel:
     # -- what the host asks
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the command's process group. Nothing happens when it has ended."""
+        """Sends a signal to the command's process group. Does nothing when the command has ended."""
         self._tell({"t": "signal", "sig": number})
 
     def resume(self) -> None:
@@ -106,7 +105,7 @@ class CommandChannel:
         try:
             frames.send(self._channel, message)
         except SandboxClosed:
-            pass  # it ended first: what was asked no longer matters
+            pass  # it ended first: the request no longer matters
 
 
 ERRNO = 4095  # the largest that a system call returns
@@ -117,7 +116,7 @@ _TIMED_OUT = Message("the command ran longer than its timeout")
 
 
 def integer(message: dict[str, object], key: str, most: int = 2**63 - 1) -> int:
-    """A number from 0 to `most` that the guest must have sent. Raises GuestError."""
+    """The number from 0 to `most` that the message must have under `key`. Raises GuestError."""
     value = message.get(key)
     if type(value) is not int or not 0 <= value <= most:
         raise GuestError("the guest sent no number for {key!r}", key=key)
@@ -125,7 +124,7 @@ def integer(message: dict[str, object], key: str, most: int = 2**63 - 1) -> int:
 
 
 def start_error(name: str, message: dict[str, object]) -> CommandError:
-    """The guest's `failed`, in words."""
+    """The guest's `failed` message as an error."""
     number, step = integer(message, "errno", ERRNO), message.get("step")
     said = os.strerror(number)
     if step == "chdir":

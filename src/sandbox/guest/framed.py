@@ -1,4 +1,4 @@
-"""A guest that no descriptor can be handed to: at the other end of TCP, or of a virtual machine's serial port."""
+"""A guest that descriptors cannot be passed to: at the other end of TCP, or of a virtual machine's serial port."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sandbox.guest import frames
 from sandbox.guest.bridge import Bridge
 from sandbox.guest.guest import Guest
 
-_MOST = 20.0  # seconds for an answer of the machine's guest, which may have a slow file operation to wait for
-_PATIENCE = 5.0  # seconds; the thread waits for nobody, so it ends at once
+_MOST = 20.0  # seconds for an answer from the machine's guest, which may have to wait for a slow file operation
+_PATIENCE = 5.0  # seconds; the thread never blocks, so it ends at once
 
 
 class FramedGuest(Guest):
     """As `Guest`, over any stream socket. Costs one thread, which carries the bytes of every command.
 
-    A `Process` has local descriptors as everywhere; one that was handed over as an input is read ahead, up to 256 KiB.
-    Requests read and write a file's content (`open` fails with EXDEV). There are no listening sockets and no FUSE
-    devices.
+    A `Process` has local descriptors, as elsewhere; a descriptor passed as input is read ahead, up to 256 KiB.
+    `read` and `write` requests move a file's content (`open` fails with EXDEV). There are no listening sockets and
+    no FUSE devices.
     """
 
     passes_descriptors = False
@@ -34,9 +34,9 @@ class FramedGuest(Guest):
     # -- only for the guest of a virtual machine
 
     def hold(self) -> None:
-        """Has the guest finish what it says and do nothing more, so that the machine can be saved. Raises GuestError.
+        """Makes the guest finish what it sends and then pause, so that the machine can be saved. Raises GuestError.
 
-        What is asked of it meanwhile waits until `go`.
+        Requests made meanwhile wait until `go`.
         """
         self._say({"t": "hold"}, ())
         try:
@@ -46,7 +46,7 @@ class FramedGuest(Guest):
             raise
 
     def go(self) -> None:
-        """After `hold`."""
+        """Ends a `hold`."""
         self._say({"t": "go"}, ())
 
     def set_clock(self, time_ns: int) -> None:
@@ -55,7 +55,7 @@ class FramedGuest(Guest):
         self._expect("set")
 
     def take_up(self, identity: dict[str, object]) -> None:
-        """In place of `set_up`, for the clone of a machine that was on `hold`: says who it is now. Raises WallError."""
+        """In place of `set_up`, for the clone of a held machine: gives it its new identity. Raises WallError."""
         self._say({"t": "cloned", **identity}, ())
         self._get_ready()
 
@@ -69,6 +69,6 @@ class FramedGuest(Guest):
             raise GuestError("the virtual machine cannot be held: {errno}", errno=message.get("errno", message["t"]))
 
     def close(self) -> None:
-        """Ends the conversation, and with it the place. Returns when nothing of it is left here."""
+        """Ends the connection, and with it the sandbox. Returns when nothing of it is left in this process."""
         super().close()
         self._thread.join(_PATIENCE)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 LARGEST = 4 * 2**20
 MOST_FDS = 64
 _CLOEXEC = socket.MSG_CMSG_CLOEXEC if sys.platform == "linux" else 0
-BROKEN = "broken"  # said by our own end of a framed connection (`bridge.py`): the guest broke the protocol
+BROKEN = "broken"  # sent by our own end of a framed connection (`bridge.py`) when the guest broke the protocol
 
 
 def send(sock: _socket.socket, message: dict[str, object], fds: Sequence[int] = ()) -> None:
-    """Sends one frame; `fds` ride on its first byte and stay the caller's to close.
+    """Sends one frame; `fds` travel with its first byte, and the caller still has to close them.
 
-    Raises SandboxClosed when nobody is there any more, GuestError when the frame would be too large or the kernel
-    lets no more descriptors be sent.
+    Raises SandboxClosed when the other side is gone, GuestError when the frame would be too large or the kernel
+    allows no more descriptors in transit.
     """
     if fds:
         message["fds"] = len(fds)
@@ -43,7 +43,7 @@ def send(sock: _socket.socket, message: dict[str, object], fds: Sequence[int] = 
         if fds:
             sent = sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, pack(f"{len(fds)}i", *fds))])
             frame = frame[sent:]
-        if frame:  # sending nothing to a guest that has answered and ended would fail, and its answer be lost
+        if frame:  # sending nothing to a guest that has answered and ended would fail, and lose its answer
             sock.sendall(frame)
     except OSError as problem:
         if problem.errno == errno.ETOOMANYREFS:  # nothing was sent
@@ -54,7 +54,7 @@ def send(sock: _socket.socket, message: dict[str, object], fds: Sequence[int] = 
 
 
 def receive(sock: _socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The next frame and the descriptors that came with it, which are the caller's to close.
+    """The next frame and the descriptors that came with it, which the caller has to close.
 
     Raises SandboxClosed at the end of the stream, GuestError for anything the protocol does not allow.
     """
@@ -97,10 +97,9 @@ def close_all(fds: Iterable[int]) -> None:
 
 
 def sender_pid(sock: _socket.socket) -> int:
-    """The pid of who sends the next frame, in our own namespace. The kernel says so, not the sender. SO_PASSCRED must
-    be on.
+    """The pid of the next frame's sender, in our own namespace. It comes from the kernel, not from the sender.
 
-    Raises SandboxClosed when nobody will.
+    SO_PASSCRED must be on. Raises SandboxClosed when no frame will come.
     """
     try:
         _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(12), socket.MSG_PEEK)

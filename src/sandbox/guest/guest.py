@@ -25,9 +25,9 @@ VERSION = 2
 
 
 class Guest:
-    """One guest. Safe to use from many threads: each request is one frame, and each has a line of its own."""
+    """One guest. Safe to use from many threads: each request is one frame and has a line of its own."""
 
-    passes_descriptors = True  # what is opened inside can be used here, and the other way round
+    passes_descriptors = True  # descriptors can be passed in both directions
 
     def __init__(self, channel: _socket.socket) -> None:
         self._channel = channel
@@ -35,8 +35,8 @@ class Guest:
         self._next = 0
         self.have: dict[str, Any] = {}
         self.sockets: dict[str, socket.socket] = {}
-        self.null = -1  # the inside's /dev/null
-        self.devices: dict[str, int] = {}  # mounted FUSE devices; whoever serves one takes it out and owns it
+        self.null = -1  # the sandbox's /dev/null
+        self.devices: dict[str, int] = {}  # mounted FUSE devices; whoever serves a device takes it out and owns it
 
     def greet(self) -> None:
         """Receives the guest's first message. Raises SandboxClosed when it never comes, GuestError when it is not a
@@ -51,12 +51,12 @@ class Guest:
             )
 
     def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
-        """Has the guest build the sandbox and drop its privileges. Raises WallError when a wall could not be built."""
+        """Makes the guest build the sandbox and drop its privileges. Raises WallError when a wall cannot be built."""
         self.send_setup(setup, fds)
         self.wait_ready()
 
     def send_setup(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
-        """The first half of `set_up`. The guest need not have started yet: it reads this when it has."""
+        """The first half of `set_up`. The guest need not have started yet: it reads this once it has."""
         self._say({"t": "setup", **setup}, fds)
 
     def wait_ready(self) -> None:
@@ -83,7 +83,7 @@ class Guest:
         self.have = message.get("have", {})
 
     def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
-        """Starts a command; `stdio` are the tenant's ends (none with a pty) and stay the caller's to close."""
+        """Starts a command; `stdio` are the tenant's ends (none with a pty), which the caller still has to close."""
         from sandbox.guest.process import Process
 
         line, theirs = socket.socketpair()
@@ -99,7 +99,7 @@ class Guest:
     def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
         """One file operation with a tenant's own rights. Raises OSError as the same call outside would.
 
-        `open` raises it with EXDEV where descriptors do not cross: `read` and `write` move the content there.
+        Where descriptors do not cross, `open` raises it with EXDEV: use `read` and `write` instead.
         """
         from sandbox.guest.answers import check
 
@@ -118,7 +118,7 @@ class Guest:
         return answer, fds
 
     def take_sockets(self) -> dict[str, socket.socket]:
-        """The listening sockets of the inside, by name; they are the caller's from now on."""
+        """The sandbox's listening sockets, by name. The caller owns them from now on."""
         taken, self.sockets = self.sockets, {}
         return taken
 
@@ -140,17 +140,17 @@ class Guest:
         self._ask({"t": "pause"}, "pause")
 
     def resume(self) -> None:
-        """Has them go on, but for those that were stopped before. Raises OSError."""
+        """Continues the processes, except those that were stopped before. Raises OSError."""
         self._ask({"t": "resume"}, "resume")
 
     def report_socket(self) -> _socket.socket:
-        """Readable when the guest has said something by itself, or ended. For looking at only."""
+        """Readable when the guest has sent something unasked, or ended. Only poll it."""
         return self._channel
 
     def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
-        """What the guest says by itself, until its stream ends; for one reader. Raises GuestError.
+        """Yields what the guest sends unasked, until its stream ends. For a single reader. Raises GuestError.
 
-        With `patience`, also until it has been silent for so many seconds; then nothing more can be sent to it.
+        With `patience`, it also ends after that many seconds of silence; nothing more can be sent to the guest then.
         """
         if patience is not None:
             self._channel.settimeout(patience)
@@ -163,14 +163,14 @@ class Guest:
             yield message
 
     def finish(self) -> None:
-        """Ends the place, as `close` does, but leaves what the guest said before its end to be read."""
+        """Ends the sandbox, as `close` does, but what the guest sent before its end can still be read."""
         try:
             self._channel.shutdown(socket.SHUT_WR)
         except OSError:
             pass  # it has ended already
 
     def alive(self) -> bool:
-        """Whether the guest's end is still open, as far as is known without waiting."""
+        """Whether the guest's end is still open, as far as we can tell without waiting."""
         import select
 
         try:
@@ -181,7 +181,7 @@ class Guest:
             return False
 
     def close(self) -> None:
-        """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""
+        """Ends the connection, and with it the sandbox: the guest kills everything when its stream ends."""
         for one in self.sockets.values():
             one.close()
         frames.close_all([*self.devices.values(), *([self.null] if self.null >= 0 else [])])
@@ -196,7 +196,7 @@ class Guest:
                 self._say({"id": self._number(), **request}, (theirs.fileno(),))
             message, fds = frames.receive(line)
             if fds:
-                # Until whoever opened it is gone: while it holds a copy, a program just written is "busy" to run.
+                # Wait until the opener in the guest is gone: while it holds a copy, a program just written is busy.
                 line.recv(1)
         if message["t"] == "done":
             return message, fds

@@ -1,8 +1,8 @@
 """A command running inside: its line to the guest, and the host's ends of its input and output.
 
-Every command has a line of its own (`guest/protocol.md`, "Lines"), so nothing is shared between two commands and no
-thread is needed to sort replies: whoever waits for a command waits on that command's descriptors. Where descriptors
-cannot cross, `bridge.py` stands at their other ends; a `Process` does not know.
+Every command has a line of its own (`guest/protocol.md`, "Lines"), so two commands share nothing and no thread is
+needed to sort replies: whoever waits for a command waits on that command's descriptors. Where descriptors cannot
+cross, `bridge.py` holds their other ends; a `Process` cannot tell the difference.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Process(CommandChannel):
     """One running command. Closing it kills the command if it still runs.
 
-    `stdin`, `stdout` and `stderr` are the host's ends of its pipes, `terminal` the host's side of its pty; None where
-    there is none. A program with a poll loop of its own may use them, with `fileno()` and `advance()`.
+    `stdin`, `stdout` and `stderr` are the host's ends of its pipes, `terminal` the host's side of its pty; each
+    may be None. A program with a poll loop of its own may use them, with `fileno()` and `advance()`.
     """
 
     def __init__(self, line: _socket.socket, name: str, tty: bool = False) -> None:
@@ -46,48 +46,48 @@ class Process(CommandChannel):
         self._kept = {"stdout": UnreadOutput(OUTPUT_LIMIT), "stderr": UnreadOutput(OUTPUT_LIMIT)}
 
     def _give(self, data: bytes) -> None:
-        """All of its input. `chunks` and `wait` feed it as the command reads, and end it."""
+        """Sets all of its input. `chunks` and `wait` feed it as the command reads, and then close stdin."""
         self._given = memoryview(data)
 
     def write(self, data: bytes) -> None:
-        """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
+        """Gives the command all of `data` as input. Raises BrokenPipeError when it no longer reads."""
         self.write_within(data, None)
 
     def write_within(self, data: bytes, timeout: float | None) -> None:
-        """The same; raises TimeoutError when it has not taken all of it after `timeout` seconds. It has a part then."""
+        """The same, but raises TimeoutError after `timeout` seconds; part of `data` may have been written then."""
         with self._closing:
             target = self.terminal if self.terminal is not None else self.stdin
             if target is None:
                 raise BrokenPipeError(errno.EPIPE, "this command reads no input, or no more")
-            target = os.dup(target)  # whoever closes the command meanwhile may free the number for another file
+            target = os.dup(target)  # closing the command meanwhile would free the number for another file
         try:
             left = memoryview(data)
             until = None if timeout is None else time.monotonic() + timeout
             while left:
                 left = left[os.write(target, left if until is None else _room(target, left, until)) :]
         except OSError as problem:
-            if problem.errno == errno.EIO:  # how a terminal says that nobody is on the other side any more
+            if problem.errno == errno.EIO:  # how a terminal says that the other side is gone
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
             raise
         finally:
             os.close(target)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Tells the command's terminal its new size. Input that is written afterwards finds it."""
+        """Tells the command's terminal its new size. It takes effect before any input written later."""
         import fcntl
         import termios
         from struct import pack
 
         with self._closing:
             if self.terminal is not None and os.isatty(self.terminal):
-                # By the guest it would come later than input, which goes straight to the terminal.
+                # Through the guest it could arrive after later input, which goes straight to the terminal.
                 size = pack("4H", max(0, min(rows, 65535)), max(0, min(columns, 65535)), 0, 0)
                 fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, size)
                 return
         super().resize(rows, columns)
 
     def close_stdin(self) -> None:
-        """Ends the command's input; on a terminal by typing Ctrl-D. Nothing happens when it has ended."""
+        """Ends the command's input; on a terminal by typing Ctrl-D. Does nothing when the command has ended."""
         if self.terminal is not None:
             try:
                 self.write(b"\x04")
@@ -100,7 +100,7 @@ class Process(CommandChannel):
                 self.stdin = None
 
     def read(self, size: int = PIECE, stream: str = "stdout") -> bytes:
-        """Returns output as soon as there is some, b"" at its end. A terminal has one stream, whatever is asked for.
+        """Returns output as soon as there is some, b"" at its end. A terminal has one stream, whatever `stream` says.
 
         Raises InvalidArgument when that stream is not one of our pipes.
         """
@@ -116,11 +116,11 @@ class Process(CommandChannel):
             return data or self._read(source, size)  # type: ignore[arg-type]
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yields output as it comes, until the command has ended; `result` is there afterwards. All of a terminal's is
+        """Yields output as it comes, until the command has ended; then `result` is set. A terminal's output is all
         `stdout`.
 
-        Ends when the command itself ends, after what it wrote has been read: something it left in the background that
-        still holds the pipe open is not waited for.
+        Ends when the command itself ends and what it wrote has been read. It does not wait for background processes
+        that still hold the pipe open.
         """
         for name, kept in self._kept.items():
             while data := kept.take(PIECE):
@@ -130,9 +130,9 @@ class Process(CommandChannel):
     def wait(self, timeout: float | None = None) -> ExecResult:
         """Waits until the command has ended, at most `timeout` seconds. Returns its result.
 
-        A command never waits for room: output that nobody reads meanwhile is collected, up to 10 MiB of each stream;
-        what is over is cut, with a mark. It is in the result, and `read` returns it, too. Raises TimeoutError; the
-        command then goes on. Raises CommandError when it could not be started.
+        Output that nobody reads meanwhile is collected, so the command never blocks on a full pipe. Up to 10 MiB of
+        each stream is kept; the rest is cut, with a mark. The result has it, and `read` returns it too. Raises
+        TimeoutError, and the command continues. Raises CommandError when it could not be started.
         """
         for _ in self._until_the_end(None if timeout is None else time.monotonic() + timeout, keep=True):
             pass
@@ -153,15 +153,15 @@ class Process(CommandChannel):
             return os.read(source, size)
         except OSError as problem:
             if problem.errno == errno.EIO and source == self.terminal:
-                return b""  # how a terminal says that nobody is on the other side any more
+                return b""  # how a terminal says that the other side is gone
             raise
 
     def _until_the_end(self, deadline: float | None, keep: bool = False) -> Iterator[Chunk]:
-        """Feeds what it was given and yields its output, and keeps it, until it has ended. Raises TimeoutError."""
+        """Feeds the input and yields the output until the command has ended. `keep` it as well. Raises TimeoutError."""
         poll = select.poll()
         if self.result is None:
             poll.register(self._channel.fileno(), select.POLLIN)
-        while self.pid is None and self.result is None:  # only then it is known whether it has a terminal
+        while self.pid is None and self.result is None:  # only then do we know whether it has a terminal
             self._poll(poll, deadline)
             self.advance()
         streams = {fd: name for name, fd in self._outputs().items()}
@@ -184,7 +184,9 @@ class Process(CommandChannel):
                 else:
                     self._feed(poll)
         for fd, name in streams.items():
-            while _ready(fd) and (data := self._piece(fd, name, keep)):
+            left = _MOST_LEFT  # what it left behind may go on writing for ever
+            while left > 0 and _ready(fd) and (data := self._piece(fd, name, keep)):
+                left -= len(data)
                 yield Chunk(name, data)
 
     def _poll(self, poll: select.poll, deadline: float | None) -> list[tuple[int, int]]:
@@ -197,7 +199,7 @@ class Process(CommandChannel):
         return ready
 
     def _piece(self, fd: int, name: str, keep: bool) -> bytes | None:
-        """Output that is there; None when another thread is reading it."""
+        """Output that can be read now; None when another thread is reading the stream."""
         kept = self._kept[name]
         if not kept.lock.acquire(blocking=False):
             return None
@@ -217,7 +219,7 @@ class Process(CommandChannel):
         except BlockingIOError:
             return
         except BrokenPipeError:
-            self._given = self._given[:0]  # the command does not read on: its choice
+            self._given = self._given[:0]  # the command has stopped reading, which is no error
         if not self._given:
             poll.unregister(self.stdin)
             self.close_stdin()
@@ -229,9 +231,9 @@ class Process(CommandChannel):
         self.close()
 
     def close(self) -> None:
-        """Gives back every descriptor; the guest kills what still runs when the line closes."""
+        """Closes every descriptor; the guest kills what still runs when the line closes."""
         try:
-            # Another thread may wait for news: its poll would keep the line open, and the command alive.
+            # Another thread may be polling the line: that would keep it open, and the command alive.
             self._channel.shutdown(_BOTH_WAYS)
         except OSError:
             pass  # it is closed already, or the guest has gone
@@ -246,11 +248,12 @@ class Process(CommandChannel):
                     os.close(fd)
 
 
+_MOST_LEFT = 2**21  # bytes of a command that has ended: the largest pipe (1 MiB), and what `bridge.py` holds
 _BOTH_WAYS = 2  # SHUT_RDWR: `socket` itself is not loaded here
 
 
 def _room(fd: int, data: memoryview, until: float) -> memoryview:
-    """As much of `data` as can be written without waiting, once there is room. Raises TimeoutError."""
+    """Waits for room, and returns as much of `data` as can be written without blocking. Raises TimeoutError."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
     if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
@@ -259,7 +262,7 @@ def _room(fd: int, data: memoryview, until: float) -> memoryview:
 
 
 def _ready(fd: int) -> bool:
-    """Whether something can be read, or the end seen, without waiting."""
+    """Whether a read would return at once, with data or the end."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(0))

@@ -1,7 +1,8 @@
 """A guest in Python, where the C guest does not run (macOS). It speaks `guest/protocol.md` on descriptor 3.
 
-It builds no walls. It is started inside those that the system has made, together with every command that it runs, and
-has no right that they lack. One thread and one poll; children do the file operations, so none holds up another.
+It builds no walls. It is started inside those that the system has made, as is every command that it runs, and it has
+no more rights than they have. It has one thread and one poll; child processes do the file operations, so that none
+holds up another.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 VERSION = 2
 CONTROL = 3
 UMASK = 0o022
-MOST_DESCRIPTORS = 2**18  # more than macOS lets a process have, unless told otherwise
+MOST_DESCRIPTORS = 2**18  # more than macOS allows a process by default
 
 
 class Job:
@@ -60,7 +61,7 @@ class Guest:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._jobs: dict[int, Job] = {}  # by the line's descriptor
-        self._children: set[int] = set()  # that do file operations
+        self._children: set[int] = set()  # pids of children that do file operations
         self._wake, wake = os.pipe()
         for fd in (self._wake, wake):
             os.set_blocking(fd, False)
@@ -69,9 +70,9 @@ class Guest:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def serve(self) -> None:
-        """Greets, is set up, and works until the connection ends."""
+        """Sends hello, receives the set-up, and serves until the connection ends."""
         frames.send(self._channel, {"t": "hello", "v": VERSION, "arch": platform.machine(), "framed": False})
-        _, fds = frames.receive(self._channel)  # `setup`: the walls stand already
+        _, fds = frames.receive(self._channel)  # `setup`: the walls are up already
         frames.close_all(fds)
         null = os.open(os.devnull, os.O_RDWR)
         frames.send(self._channel, {"t": "ready", "sockets": ["null"], "have": {}}, [null])
@@ -158,7 +159,7 @@ class Guest:
         frames.send(line, {"t": "started", "pid": pid}, [master] if master >= 0 else [])
 
     def _told(self, job: Job) -> None:
-        """A word on the command's own line, or its end."""
+        """Handles a message on the command's own line, or the line's end."""
         try:
             message, fds = frames.receive(job.line)
         except (SandboxClosed, GuestError, OSError):
@@ -234,14 +235,14 @@ def _answer_file(line: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _become(message: dict[str, Any], stdio: list[int], telling: int, *, terminal: bool) -> None:
-    """In the child: the command, or word of why not."""
+    """In the child: runs the command, or reports why it cannot."""
     step = "exec"
     environment: dict[bytes, bytes] = {}
     try:
         os.setsid()
         if terminal:
             fcntl.ioctl(stdio[0], termios.TIOCSCTTY, 0)
-        # First out of the way of 0–2, so that none is overwritten before it was copied.
+        # First moved above 0–2, so that none is overwritten before it is copied.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in stdio]
         for target, fd in enumerate(high):
             os.dup2(fd, target)
@@ -263,7 +264,7 @@ def _become(message: dict[str, Any], stdio: list[int], telling: int, *, terminal
 
 
 def _is_there(program: bytes, environment: dict[bytes, bytes]) -> bool:
-    """Whether there is such a program. A directory that cannot be looked into (another user's home) has none."""
+    """Whether the program exists. A directory that cannot be searched (another user's home) does not count."""
     if b"/" in program:
         return True
     places = environment.get(b"PATH", os.fsencode(os.defpath)).split(b":")
@@ -282,7 +283,7 @@ def _answer(line: socket.socket, message: dict[str, object]) -> None:
 
 
 def _keep_to_ourselves() -> None:
-    """Whatever the owner had open and did not mark is no tenant's, nor is the way to the owner."""
+    """Keeps tenants from inheriting the owner's open descriptors, and the control socket."""
     os.closerange(CONTROL + 1, min(os.sysconf("SC_OPEN_MAX"), MOST_DESCRIPTORS))
     os.set_inheritable(CONTROL, False)
 

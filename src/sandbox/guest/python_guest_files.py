@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Answer = tuple[dict[str, object], list[int]]
 
-MOST_ENTRIES = 40_000  # that surely fit a frame
+MOST_ENTRIES = 40_000  # a frame has room for these, unless the names are long
 PIECE = 2**20
 
 

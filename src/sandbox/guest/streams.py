@@ -1,8 +1,7 @@
 """The host's ends of framed streams: bytes between a local descriptor and frames, never more than there is credit for.
 
-Nothing here waits. A descriptor that somebody else may share is opened anew where that is possible, because the flag
-that keeps it from waiting belongs to all who share it; where it is not, it is used only when it is ready and in pieces
-that fit.
+Nothing here blocks. O_NONBLOCK applies to everyone who shares a descriptor, so a descriptor that others may share is
+reopened where possible. Where it is not, it is used only when it is ready, and in pieces that fit.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
 
 CREDIT = 2**18  # what a stream starts with, and never exceeds
 PIECE = 2**16
-SMALL = 4096  # what a pipe that is ready takes without waiting
-_ENOUGH = CREDIT // 4  # credit is given back in pieces of this size: fewer frames, and the sender never runs out
+SMALL = 4096  # bytes that a ready pipe takes without blocking
+_ENOUGH = CREDIT // 4  # credit is returned in amounts of this size: fewer frames, and the sender never runs out
 
 
 class Descriptor:
-    """A local descriptor that is used without waiting."""
+    """A local descriptor that is used without blocking."""
 
     def __init__(self, fd: int, flags: int) -> None:
-        """Takes `fd` over; `flags` is O_RDONLY or O_WRONLY."""
+        """Takes ownership of `fd`; `flags` is O_RDONLY or O_WRONLY."""
         self.fd = fd
         self.most = PIECE
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -47,22 +46,22 @@ class Descriptor:
             self.fd = fd
 
     def close(self) -> None:
-        """Gives it back. Idempotent."""
+        """Closes it. Idempotent."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def stop_reading(self) -> None:
-        """The writer learns that nobody reads."""
+        """Closes it, so that the writer learns that nobody reads."""
         self.close()
 
     def stop_writing(self) -> None:
-        """Whoever reads sees the end."""
+        """Closes it, so that the reader sees the end."""
         self.close()
 
 
 class SocketEnd(Descriptor):
-    """A copy of a socket that is ours alone, for one direction."""
+    """A private copy of a socket, for one direction."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -76,7 +75,7 @@ class SocketEnd(Descriptor):
             self.fd = -1
             try:
                 sock.shutdown(socket.SHUT_RD)
-                # Closed with something unread, it would be reset, and what was sent the other way might be lost.
+                # Closing it with unread data would reset it, and data sent the other way might be lost.
                 while sock.recv(PIECE):
                     pass
             except OSError:
@@ -94,7 +93,7 @@ class SocketEnd(Descriptor):
 
 
 class Source:
-    """Input: what comes from a local descriptor, as far as the guest has room for it."""
+    """Input: what comes from a local descriptor, as far as the guest has room."""
 
     def __init__(self, loop: Loop, descriptor: Descriptor, send: Callable[[bytes], None], end: bool = True) -> None:
         """`send` is called with each piece, and with b"" at the end if `end` is set."""
@@ -105,13 +104,13 @@ class Source:
         self._credit = CREDIT
 
     def give(self, more: object) -> None:
-        """The guest has room for more. Raises GuestError when it could not have."""
+        """Adds credit: the guest has room for more. Raises GuestError for more credit than was used."""
         if type(more) is not int or not 0 < more <= CREDIT - self._credit:
             raise GuestError("the guest gave credit for what it was not sent")
         self._credit += more
 
     def arm(self, full: bool) -> None:
-        """Waits for the next piece, unless there is no credit for it or the way to the guest is `full`."""
+        """Watches for the next piece, unless there is no credit or the queue to the guest is `full`."""
         if self._descriptor.fd >= 0 and self._credit and not full:
             self._loop.watch(self._descriptor.fd, select.POLLIN, self._ready)
         elif self._descriptor.fd >= 0:
@@ -131,7 +130,7 @@ class Source:
             self._send(data)
 
     def close(self) -> None:
-        """Takes no more: the writer learns that nobody reads. Idempotent."""
+        """Reads no more; the writer learns that nobody reads. Idempotent."""
         self._loop.forget(self._descriptor.fd)
         self._descriptor.stop_reading()
 
@@ -140,7 +139,7 @@ class Sink:
     """Output: what the guest sent, until the local descriptor takes it."""
 
     def __init__(self, loop: Loop, descriptor: Descriptor, credit: Callable[[int], None]) -> None:
-        """`credit` is called with what the guest may send more."""
+        """`credit` is called with how many more bytes the guest may send."""
         self._loop = loop
         self._descriptor = descriptor
         self._give = credit
@@ -149,15 +148,15 @@ class Sink:
         self._pending: deque[memoryview] = deque()
         self._ended = False
         self.closed: Callable[[], None] = lambda: None  # called when nobody reads any more
-        self.drained: Callable[[], None] = lambda: None  # called when all that came is out
+        self.drained: Callable[[], None] = lambda: None  # called when everything received has been written
 
     @property
     def empty(self) -> bool:
-        """Whether all that came is out."""
+        """Whether everything received has been written."""
         return not self._pending
 
     def put(self, data: bytes) -> None:
-        """Takes a piece; the empty one is the last. Raises GuestError when it is more than there was credit for."""
+        """Takes a piece; an empty piece is the last. Raises GuestError for more than there was credit for."""
         if self._ended or len(data) > self._credit:
             raise GuestError("the guest sent output without credit, or after its end")
         self._credit -= len(data)
@@ -168,12 +167,12 @@ class Sink:
         else:
             self._pending.append(memoryview(data))
         if self._pending and self._descriptor.most == SMALL:
-            self._loop.watch(self._descriptor.fd, select.POLLOUT, self.flush)  # it might wait: ask first
+            self._loop.watch(self._descriptor.fd, select.POLLOUT, self.flush)  # writing might block: poll first
         else:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what the descriptor takes now."""
+        """Writes as much as the descriptor takes now."""
         while self._pending and self._descriptor.fd >= 0:
             piece = self._pending[0][: self._descriptor.most]
             try:
@@ -211,13 +210,13 @@ class Sink:
             self._owed = 0
 
     def discard(self) -> None:
-        """Nobody reads any more: what comes is thrown away, so that the command can go on to its end."""
+        """Nobody reads any more: throws output away from now on, so that the command can finish."""
         left = sum(map(len, self._pending))
         self._pending.clear()
         self.close()
         self._took(left)
 
     def close(self) -> None:
-        """Writes no more; whoever reads sees the end. Idempotent."""
+        """Writes no more; the reader sees the end. Idempotent."""
         self._loop.forget(self._descriptor.fd)
         self._descriptor.stop_writing()

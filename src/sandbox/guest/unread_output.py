@@ -14,9 +14,9 @@ else:
 
 
 class UnreadOutput:
-    """One stream's output, up to a limit; what is over it is counted, not kept, and marked.
+    """One stream's output, up to a limit. The rest is counted and marked, but not kept.
 
-    Whoever reads the stream holds `lock`, so that two threads do not take pieces out of order.
+    Hold `lock` to read the stream, so that two threads do not take pieces out of order.
     """
 
     __slots__ = ("lock", "_limit", "_over", "_parts", "_size")
@@ -45,11 +45,11 @@ class UnreadOutput:
         self._over += len(data) - len(kept)
 
     def value(self) -> bytes:
-        """All that is kept, and the mark."""
+        """Everything that is kept, and the mark."""
         return b"".join(self._parts) + (CUT % self._over if self._over else b"")
 
     def take(self, size: int) -> bytes:
-        """Takes at most `size` bytes away; b"" when nothing is kept."""
+        """Removes and returns at most `size` bytes; b"" when nothing is kept."""
         if not self._parts and self._over:
             self._parts.append(CUT % self._over)
             self._over = 0

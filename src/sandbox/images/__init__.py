@@ -1,1 +1,1 @@
-"""Images: what stands at `/` inside. Getting them, keeping them, and reading what they say about themselves."""
+"""Images: what is at `/` inside a sandbox. Fetching them, storing them, and reading their configuration."""

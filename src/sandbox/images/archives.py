@@ -19,13 +19,13 @@ OCI, DOCKER = "index.json", "manifest.json"
 
 
 class LayoutDirectory:
-    """An OCI layout as a directory. Somebody may have put links into it: none is followed."""
+    """An OCI layout as a directory. A stranger may have put links into it: a file that is a link is not opened."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def file(self, name: str) -> tuple[BinaryIO, int, int]:
-        """A file of the layout, where it begins, and its size. Raises ImageError."""
+        """A file of the layout: the open file, the offset where it begins, and its size. Raises ImageError."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = open(os.open(f"{self._path}/{name}", flags), "rb")  # noqa: SIM115 - the caller's
@@ -38,8 +38,8 @@ class LayoutDirectory:
 
 
 class LayoutArchive:
-    """The files of a tar, found by name. Links in it mean nothing, but for the ones that `docker save` made of layers
-    that are the same."""
+    """The files of a tar, found by name. Links are used only to find other files of the same tar: `docker save` makes
+    them for identical layers."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -52,14 +52,14 @@ class LayoutArchive:
             elif member.issym():
                 links[name] = os.path.normpath(os.path.join(os.path.dirname(name), member.linkname))
             if len(self._places) + len(links) > MOST_FILES:
-                return  # this is no archive of an image, but of files
+                return  # not an archive of an image, but of files
         self._places |= {name: self._places[target] for name, target in links.items() if target in self._places}
 
     def has(self, name: str) -> bool:
         return name in self._places
 
     def file(self, name: str) -> tuple[BinaryIO, int, int]:
-        """As that of LayoutDirectory."""
+        """Like `LayoutDirectory.file`."""
         if name not in self._places:
             raise ImageError("{name} is missing in the image", name=ascii(name)[:200])
         at, size = self._places[name]
@@ -90,8 +90,8 @@ class LayoutBlobs:
 
 
 class DockerBlobs:
-    """The layers of what `docker save` wrote before it wrote OCI layouts: named by path, known by their tars'
-    digests."""
+    """The layers in the older format of `docker save`, from before it wrote OCI layouts: named by path, and identified
+    by the digests of their tars."""
 
     def __init__(self, layout: LayoutArchive, names: dict[str, str]) -> None:
         self._layout = layout
@@ -127,7 +127,7 @@ class _Stretch:
 
 
 def read_file(layout: LayoutDirectory | LayoutArchive, name: str, most: int) -> bytes:
-    """A whole file of a layout. Raises ImageError when it is missing or too long."""
+    """The content of a file of a layout. Raises ImageError when it is missing or too long."""
     file, at, size = layout.file(name)
     with file:
         if size > most:
@@ -137,7 +137,7 @@ def read_file(layout: LayoutDirectory | LayoutArchive, name: str, most: int) -> 
 
 
 def from_directory(path: str, architecture: str, name: str | None = None) -> tuple[Found, Any]:
-    """The image in an OCI layout, and where its blobs are. Raises ImageError."""
+    """The image in an OCI layout, and its blobs. Raises ImageError."""
     layout = LayoutDirectory(path)
     blobs = LayoutBlobs(layout)
     return choose(blobs, read_file(layout, OCI, DOCUMENT), architecture, name), blobs
@@ -145,7 +145,7 @@ def from_directory(path: str, architecture: str, name: str | None = None) -> tup
 
 def from_archive(path: str, architecture: str, bounds: Bounds, name: str | None, work: str) -> tuple[Found, Any] | None:
     """The image in an archive of either kind; None when it is a tar of something else. `work` is a directory on the
-    file system to decompress into. Raises ImageError."""
+    file system that takes the decompressed archive. Raises ImageError."""
     file: BinaryIO = open(path, "rb")  # noqa: SIM115 - the layout's
     start = file.read(4)
     file.seek(0)

@@ -1,4 +1,4 @@
-"""How much an image may take. Images come from strangers: whoever unpacks one decides what it can cost."""
+"""How much space an image may take. Images come from strangers, so whoever unpacks one sets the limits."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from sandbox.errors import ImageError
 
 
 class Bounds:
-    """What is left of what one image may take. Each use counts; ImageError when it is too much."""
+    """What one image may still take. Every method counts something, and raises ImageError when it is too much."""
 
     def __init__(
         self, *, size: int = 32 << 30, entries: int = 2_000_000, ratio: int = 200, free: int = 256 << 20
     ) -> None:
         self.size = size  # bytes of all files together, holes counted in full
         self.entries = entries
-        self.ratio = ratio  # how far a layer may grow when it is unpacked, beyond `free` bytes
+        self.ratio = ratio  # how many times larger a layer may become when decompressed, beyond `free` bytes
         self.free = free
 
     def take(self, size: int) -> None:
-        """Some bytes of a file."""
+        """Counts bytes of a file."""
         self.size -= size
         if size < 0 or self.size < 0:
             raise ImageError("the image is larger than this machine accepts")
 
     def entry(self) -> None:
-        """One more file, directory or link."""
+        """Counts one more file, directory or link."""
         self.entries -= 1
         if self.entries < 0:
             raise ImageError("the image has more files than this machine accepts")
 
     def grown(self, came: int, gave: int) -> None:
-        """A compressed layer of which `came` bytes were read became `gave` bytes."""
+        """Checks a compressed layer of which `came` bytes, so far, became `gave` bytes."""
         if gave > self.free + self.ratio * came or gave > self.size + (1 << 30):
             raise ImageError("a layer of the image expands to an unreasonable size")

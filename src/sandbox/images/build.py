@@ -1,9 +1,9 @@
 """Building a variant from Debian's packages, as apt is set up on this machine, with mmdebstrap.
 
-The same packages give the same archive: mmdebstrap sorts it and takes SOURCE_DATE_EPOCH for every later time, what
-differs from run to run is removed, and gzip writes neither a name nor a time. It needs no root: mmdebstrap then uses a
-user namespace with the user's subordinate ids (package `uidmap`). apt drops privileges there in another way than root's
-does, which shows in the owners of its directories; no owner is written, since whoever unpacks an image owns all of it.
+The same packages give the same archive: mmdebstrap sorts it and replaces every later time with SOURCE_DATE_EPOCH, what
+differs from run to run is removed, and gzip writes neither a name nor a time. It does not need root: without it,
+mmdebstrap uses a user namespace with the user's subordinate ids (package `uidmap`). apt then drops privileges
+differently, and its directories have other owners. So no owners are written; whoever unpacks an image owns all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandbox.images.names import VARIANTS
 from sandbox.images.oci import this_architecture
 from sandbox.images.prefetch import KERNEL, MACHINE, ROOTFS
 
-# Each has what those before it have.
+# Each variant also has the packages of those before it.
 PACKAGES = {
     "minimal": ("bash", "ca-certificates", "curl", "python3"),
     "standard": (
@@ -33,7 +33,7 @@ PACKAGES = {
     ),
     "full": ("golang-go", "python3-numpy", "python3-pandas", "ruby"),
 }
-# Nobody reads manuals or translations in a sandbox; licences stay.
+# Nobody reads manuals or translations in a sandbox; licences are kept.
 LEFT_OUT = (
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/info/*",
@@ -41,7 +41,7 @@ LEFT_OUT = (
     "path-exclude=/usr/share/doc/*",
     "path-include=/usr/share/doc/*/copyright",
 )
-# Of one run and not of the packages: times, the machine's id, and what a bytecode cache says about the build.
+# These depend on the run and not on the packages: times, the machine's id, and caches.
 CHANGING = (
     "/var/log/apt",
     "/var/log/dpkg.log",
@@ -56,9 +56,9 @@ CHANGING = (
     "/etc/apt/sources.list",
     "/etc/apt/sources.list.d",
 )
-EPOCH = 1_700_000_000  # where nobody says SOURCE_DATE_EPOCH
+EPOCH = 1_700_000_000  # if SOURCE_DATE_EPOCH is not set
 SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")
-BINFMT = "/proc/sys/fs/binfmt_misc"  # what the kernel hands to an emulator
+BINFMT = "/proc/sys/fs/binfmt_misc"  # which programs the kernel runs with an emulator
 
 
 def build(
@@ -71,9 +71,9 @@ def build(
     machine: Sequence[str] = (),
     version: str = "1.0.0",
 ) -> str:
-    """Builds a variant, names it, and writes archive and manifest to the directory `output` where one is given. Returns
-    the image's digest. `machine`: the files of a kernel that virtual machines elsewhere can start with. Raises
-    ConfigError and ImageError."""
+    """Builds a variant, names it, and writes archive and manifest to the directory `output` if given. Returns the
+    image's digest. `machine`: files of a kernel to publish, for virtual machines on other hosts. Raises ConfigError and
+    ImageError."""
     if variant not in VARIANTS:
         raise ConfigError("{name!r} is not one of {names}", name=variant, names=", ".join(VARIANTS), path="image")
     if output is None and (key is not None or kernel):
@@ -94,8 +94,8 @@ def build(
 
 
 def _check_programs_run(architecture: str) -> None:
-    """Packages run programs of theirs while they are installed. Raises ImageError where this machine runs none of that
-    architecture."""
+    """Packages run their own programs while they are installed. Raises ImageError if this machine cannot run programs
+    for that architecture."""
     if architecture == this_architecture():
         return
     emulator = {"arm64": "qemu-aarch64", "amd64": "qemu-x86_64"}.get(architecture)
@@ -128,7 +128,7 @@ def _bootstrap(variant: str, architecture: str, work: str) -> str:
         f"--include={','.join(packages(variant))}",
         *(f"--dpkgopt={one}" for one in LEFT_OUT),
         *("--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Languages none"),
-        # Bytecode is written in the order in which the processors finish.
+        # Bytecode is removed: its order depends on which processor finishes first.
         *('--customize-hook=find "$1/usr" -name __pycache__ -prune -exec rm -rf {} +',),
         *(f'--customize-hook=rm -rf "$1{path}"' for path in CHANGING),
         *('--customize-hook=mkdir -p "$1/etc/apt/sources.list.d" "$1/var/cache/apt" "$1/var/lib/apt/lists"',),
@@ -138,7 +138,7 @@ def _bootstrap(variant: str, architecture: str, work: str) -> str:
     ]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH)), "TMPDIR": work}
     if os.geteuid() != 0:
-        os.chmod(work, 0o755)  # another user, of the user namespace, works there
+        os.chmod(work, 0o755)  # another user of the user namespace works there
         environment["TMPDIR"] = "/tmp"
     done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
@@ -161,7 +161,7 @@ def _suite() -> str:
 
 
 def _sources() -> list[str]:
-    """The files that say where this machine's apt gets packages."""
+    """The files that list where this machine's apt gets packages."""
     single, several = SOURCES
     found = [single] if os.path.exists(single) and os.path.getsize(single) else []
     if os.path.isdir(several):
@@ -181,7 +181,7 @@ def _pack(source: BinaryIO, target: str) -> None:
 
 
 def _without_owners(tar: str, work: str) -> BinaryIO:
-    """The same archive, in a file without a name, in which everything is root's."""
+    """The same archive, in an unnamed file, with everything owned by root."""
     import tarfile
 
     made = tempfile.TemporaryFile(dir=work)  # noqa: SIM115 - the caller's
@@ -206,7 +206,7 @@ def _publish(
     machine: Sequence[str],
     version: str,
 ) -> None:
-    """Writes what `image_source` can point to. URLs are relative: it can be put anywhere."""
+    """Writes a directory that `image_source` can point to. URLs are relative, so it can be served from anywhere."""
     os.makedirs(output, exist_ok=True)
     name = ROOTFS.format(variant=variant, arch=architecture)
     files = {name: (archive, f"{name}-{version}.tar.gz")}
@@ -230,7 +230,7 @@ def _publish(
 
 
 def _others(output: str, version: str, new: dict[str, Artifact]) -> dict[str, Artifact]:
-    """What a manifest of the same version there has besides: variants are built one after the other."""
+    """The other artifacts of an existing manifest of the same version: variants are built one after the other."""
     from sandbox.images.manifest import Manifest
 
     try:
@@ -256,7 +256,7 @@ def _kernel(work: str) -> str:
 
 
 def _machine(paths: Sequence[str], work: str) -> str:
-    """These files at their own paths, root's and without times: the same files give the same archive."""
+    """An archive of these files at their own paths, owned by root, without times: the same for the same files."""
     import tarfile
 
     with tempfile.TemporaryFile(dir=work) as made:

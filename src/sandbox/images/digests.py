@@ -1,4 +1,4 @@
-"""Digests, and files that are compared with theirs while they are read."""
+"""Digests, and files that are checked against their digests while they are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def checked(digest: object) -> str:
-    """A digest that somebody wrote. Raises ImageError for text that is not a digest, and for any kind but sha256."""
+    """`digest`, if it is a valid sha256 digest. Raises ImageError otherwise."""
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ImageError("{digest} is not a sha256 digest", digest=ascii(digest)[:100])
     return digest
@@ -34,8 +34,8 @@ def require(data: bytes, digest: str) -> bytes:
 
 
 class Verified:
-    """A stretch of a file that ends with an error if its size or digest is not the expected one. Read to its end, it is
-    what was promised."""
+    """Part of a file that is checked while it is read: at its end, `read` raises ImageError if the size or digest is
+    wrong. Whoever has read to the end has the right content."""
 
     def __init__(self, file: BinaryIO, digest: str, size: int, at: int = 0) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Downloading one file of a known size and digest: resumed, tried again, and there whole or not at all."""
+"""Downloading one file of known size and digest: resumed, retried, and in place only when complete."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PIECE = 1 << 18
 TRIES = 6
 FIRST_PAUSE = 0.5  # seconds, doubled each time
 LONGEST_PAUSE = 20.0
-SLOWEST, SLOW_FOR = 1024, 60.0  # fewer bytes a second than this, for so long, is no download
+SLOWEST, SLOW_FOR = 1024, 60.0  # fewer bytes a second than this, for this many seconds, counts as a failure
 
 
 class Wanted:
-    """A file to download. `headers` gives those that hold a secret, anew for each try."""
+    """A file to download. `headers` is called for each try and returns the headers with secrets."""
 
     def __init__(
         self, url: str, digest: str, size: int, *, headers: Callable[[], Mapping[str, str]] | None = None
@@ -44,8 +44,9 @@ def blob_path(digest: str) -> str:
 
 
 def download(web: Web, wanted: Wanted, progress: Progress, *, sleep: Callable[[float], object] = time.sleep) -> str:
-    """Downloads a file, unless it is here. Returns its path. Of several who want the same file one downloads it, and
-    the others wait. Raises ImageError; what came so far is kept for the next time, unless it was wrong."""
+    """Downloads a file, unless it exists already. Returns its path. If several processes want the same file, one
+    downloads it and the others wait. Raises ImageError; a partial download is kept for the next time, unless it was
+    wrong."""
     target = blob_path(wanted.digest)
     os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
     while True:
@@ -57,7 +58,7 @@ def download(web: Web, wanted: Wanted, progress: Progress, *, sleep: Callable[[f
                     os.unlink(f"{target}.part")
                 return target
             if not os.path.lexists(f"{target}.part"):
-                continue  # whoever had it before us removed it
+                continue  # the process that held the lock before us removed it
             _complete(web, wanted, part, progress, sleep)
             os.fsync(part)
             os.rename(f"{target}.part", target)
@@ -70,11 +71,11 @@ def download(web: Web, wanted: Wanted, progress: Progress, *, sleep: Callable[[f
 
 
 class _Wrong(ImageError):
-    """What came is not what was promised: none of it is worth keeping."""
+    """The content is not what was announced: none of it is worth keeping."""
 
 
 class _Changed(Exception):
-    """The server has another file there now: what came so far is of no use."""
+    """The server has another file now: the partial download is useless."""
 
 
 def _complete(web: Web, wanted: Wanted, part: int, progress: Progress, sleep: Callable[[float], object]) -> None:
@@ -84,9 +85,9 @@ def _complete(web: Web, wanted: Wanted, part: int, progress: Progress, sleep: Ca
             _append(web, wanted, part, progress)
             if _digest(part) == wanted.digest:
                 return
-            if wrong:
+            if wrong or not again:
                 raise _Wrong("what came as {digest} has another digest", digest=wanted.digest)
-            wrong = True  # perhaps two versions of the file, one after the other: once more from the beginning
+            wrong = True  # perhaps parts of two versions of the file: start over once
             os.ftruncate(part, 0)
             continue
         except _Changed:
@@ -106,7 +107,7 @@ def _complete(web: Web, wanted: Wanted, part: int, progress: Progress, sleep: Ca
 
 
 def _append(web: Web, wanted: Wanted, part: int, progress: Progress) -> None:
-    """Downloads what is missing. Raises OSError when it ended too early."""
+    """Downloads what is missing. Raises OSError when the connection ends too early."""
     have = os.fstat(part).st_size
     if have > wanted.size:
         os.ftruncate(part, 0)
@@ -156,7 +157,7 @@ def _check_length(said: str | None, expected: int) -> None:
 
 
 def _starts_at(said: str, size: int) -> int | None:
-    """Where a partial answer begins; None when it is of a file of another size."""
+    """Where a partial answer begins; None when the file has another size."""
     span, _, whole = said.removeprefix("bytes ").partition("/")
     start = span.partition("-")[0]
     return int(start) if whole in (str(size), "*") and start.isdecimal() and len(start) < 20 else None
@@ -178,7 +179,7 @@ def _digest(part: int) -> str:
 def fetch_document(
     web: Web, url: str, most: int, headers: Mapping[str, str] | None = None, secret: Mapping[str, str] | None = None
 ) -> bytes:
-    """A small file whose size is not known. Raises ImageError."""
+    """Downloads a small file of unknown size, at most `most` bytes. Raises ImageError."""
     pause = FIRST_PAUSE
     for again in (True, True, False):
         try:

@@ -1,4 +1,4 @@
-"""Writing an image as an archive that every engine reads: an OCI layout, with what older `docker load`s look for."""
+"""Writing an image as an archive that every engine reads: an OCI layout, with what older `docker load`s need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CONFIG = "application/vnd.oci.image.config.v1+json"
 
 
 def export(root: str, said: Mapping[str, Any], target: str, *, name: str, architecture: str) -> str:
-    """Writes the files at `root` as an image of one layer to the file `target`, which is there whole or not at all.
+    """Writes the files at `root` as an image of one layer to the file `target`, which appears only when complete.
     Returns the manifest's digest. The same files give the same archive."""
     beside = f"{target}.{os.urandom(4).hex()}"
     try:
@@ -39,7 +39,7 @@ def export(root: str, said: Mapping[str, Any], target: str, *, name: str, archit
 
 
 class _Hashing(io.RawIOBase):
-    """Passes on what is written, and knows its digest."""
+    """Passes on what is written, and computes its digest."""
 
     def __init__(self, file: BinaryIO) -> None:
         import hashlib
@@ -71,7 +71,7 @@ def _layer(root: str, file: BinaryIO) -> tuple[str, str]:
 
 
 def add_tree(tar: tarfile.TarFile, root: str) -> None:
-    """Adds the files beneath `root`, in the order of their names, as root's own."""
+    """Adds the files below `root`, sorted by name and owned by root."""
     first: dict[tuple[int, int], str] = {}
     waiting = [""]
     while waiting:

@@ -1,4 +1,4 @@
-"""An image on this machine: a directory with its files, and what it says about how to run it."""
+"""An image on this machine: a directory with its files, and its configuration for running it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-# An image is somebody else's: what it says is used as far as this.
+# An image comes from strangers: its configuration is used only within these limits.
 MOST_WORDS, MOST_VARIABLES, LONGEST = 1000, 1000, 128 * 1024
 
 
 class Image:
-    """An image that can stand at `/`. `release` gives it back: until then nobody removes it."""
+    """An image that can be shown at `/`. Nobody can remove it until `release` is called."""
 
     def __init__(self, name: str, root: str, said: Mapping[str, Any] | None = None, digest: str | None = None) -> None:
-        """`said`: the `config` of an OCI image's configuration, from whoever made the image."""
+        """`said`: the `config` of an OCI image's configuration, written by the maker of the image."""
         said = said or {}
         self.name = name
         self.root = root  # a directory, by its real path
@@ -30,22 +30,22 @@ class Image:
         self._held: int | None = None
 
     def command(self, words: list[str]) -> list[str]:
-        """What `docker run` would run for `words`: the entry point with these arguments, or with its own."""
+        """What `docker run` would run for `words`: the entry point with these arguments, or with the image's own."""
         return [*self.entrypoint, *(words or self.cmd)]
 
     def hold(self, lock: int) -> None:
-        """`lock`: a descriptor whose lock says that the image is in use."""
+        """Takes ownership of `lock`, a descriptor whose lock marks the image as in use."""
         self._held = lock
 
     def release(self) -> None:
-        """Idempotent."""
+        """Allows the image to be removed. Idempotent."""
         held, self._held = self._held, None
         if held is not None:
             os.close(held)
 
 
 def for_start(said: Mapping[str, Any]) -> dict[str, object]:
-    """What a start needs of an image's configuration, in a form that is known to be good."""
+    """The parts of an image's configuration that a start needs, validated."""
     return {
         "Entrypoint": words(said.get("Entrypoint")),
         "Cmd": words(said.get("Cmd")),
@@ -56,7 +56,7 @@ def for_start(said: Mapping[str, Any]) -> dict[str, object]:
 
 
 def words(said: object) -> list[str]:
-    """A list of arguments, if it is one."""
+    """`said`, if it is a valid list of arguments; else an empty list."""
     if not isinstance(said, list) or len(said) > MOST_WORDS:
         return []
     found = [text(one) for one in said]
@@ -64,12 +64,12 @@ def words(said: object) -> list[str]:
 
 
 def text(said: object) -> str:
-    """A text that can be an argument or a path: without NUL, not too long, and UTF-8."""
+    """`said`, if it can be an argument or a path (no NUL, not too long, valid UTF-8); else an empty string."""
     if not isinstance(said, str) or "\0" in said or len(said) > LONGEST:
         return ""
     try:
         said.encode()
-    except UnicodeEncodeError:  # half a character, which JSON can spell
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can contain
         return ""
     return said
 

@@ -1,4 +1,4 @@
-"""Bringing images into the store: from a layout, an archive, a tar of a root, or from where its blobs are."""
+"""Importing images into the store: from a layout, an archive, a tar of a root, or any source of blobs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def import_path(path: str, *, ref: str | None = None, architecture: str | None = None) -> str:
-    """Imports an OCI layout (a directory or a tar of it), what `docker save` wrote, or a tar of a root. `ref` names
-    one of several. Returns the digest. Raises ImageError."""
+    """Imports an OCI layout (a directory or a tar of one), the output of `docker save`, or a tar of a root. `ref`
+    selects one of several images. Returns the digest. Raises ImageError."""
     wanted = architecture or this_architecture()
     source = os.path.realpath(path)
     try:
@@ -37,14 +37,14 @@ def import_path(path: str, *, ref: str | None = None, architecture: str | None =
 
 
 def import_root(path: str, said: dict[str, Any], *, architecture: str, source: str | None = None) -> str:
-    """Imports a tar, perhaps compressed, with the files of a root. Its digest is the image's."""
+    """Imports a tar of a root, which may be compressed. Returns its digest, which is also the image's."""
     digest = digests.of_file(path)
     layer = Layer(digest, os.path.getsize(path), None)
     return _unpacked(digest, [layer], _OneFile(path), said, source or path, architecture)
 
 
 def unpack(found: Found, blobs: Blobs, *, source: str) -> str:
-    """Unpacks an image whose blobs are available. Returns its digest. Raises ImageError; then nothing is left."""
+    """Unpacks an image whose blobs are available. Returns its digest. Raises ImageError, and leaves nothing behind."""
     architecture = found.architecture if isinstance(found.architecture, str) else this_architecture()
     return _unpacked(found.digest, found.layers, blobs, found.said, source, architecture)
 
@@ -75,7 +75,7 @@ def _unpacked(
 
 
 class _OneFile:
-    """A file that is the only layer."""
+    """Blobs with a single layer, which is a file."""
 
     def __init__(self, path: str) -> None:
         self._path = path

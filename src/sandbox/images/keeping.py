@@ -1,4 +1,4 @@
-"""Keeping the images on this machine: adding, listing, naming, removing. Where they are is in `store.py`."""
+"""Managing the images on this machine: adding, listing, naming, removing. `store.py` describes the layout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAKING, REMOVING = ".making-", ".removing-"
-MOST_SAID = 1 << 20  # bytes of what a start needs to know of an image
+MOST_SAID = 1 << 20  # bytes of an image's `run` file
 
 
 class Entry:
@@ -56,11 +56,11 @@ def entries() -> list[Entry]:
     for one in listed:
         path = os.path.join(os.path.realpath(directory()), "by-digest", one)
         if os.path.islink(path):
-            continue  # another digest of one of the others
+            continue  # another digest of an image that is listed anyway
         try:
             found.append(Entry(path, sorted(places.get(path, []))))
         except (OSError, ValueError, KeyError):
-            continue  # it goes at this moment
+            continue  # it is being removed right now
     return sorted(found, key=lambda one: one.made, reverse=True)
 
 
@@ -87,7 +87,7 @@ def _names() -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def making() -> Iterator[str]:
-    """A directory to unpack into: `root` in it is empty. What is not `add`ed is gone afterwards."""
+    """A directory to unpack into, with an empty `root` in it. It is removed afterwards unless `add` was called."""
     top = directory()
     os.makedirs(top, 0o700, exist_ok=True)
     place = os.path.join(top, f"{MAKING}{os.urandom(8).hex()}")
@@ -104,7 +104,7 @@ def making() -> Iterator[str]:
 
 
 def add(place: str, digest: str, said: Mapping[str, Any], *, source: str, architecture: str, size: int) -> None:
-    """Makes what was unpacked in `making` an image of the store, unless another was first."""
+    """Moves what was unpacked in `making` into the store, unless the image was added meanwhile."""
     told = {
         "digest": digest,
         "config": said,
@@ -120,7 +120,7 @@ def add(place: str, digest: str, said: Mapping[str, Any], *, source: str, archit
         raise ImageError("the image's description is too long")
     with open(f"{place}/run", "wb") as file:
         file.write(start)
-    _sync(place)  # the files of the image are on the disk before its name is
+    _sync(place)  # the image's files must be on disk before its name is
     target = by_digest(digest)
     os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
     try:
@@ -132,7 +132,7 @@ def add(place: str, digest: str, said: Mapping[str, Any], *, source: str, archit
 
 
 def _sync(place: str) -> None:
-    """Has the file system of a directory on the disk: a power failure must not leave an image with empty files."""
+    """Syncs a directory's file system to disk: a power failure must not leave an image with empty files."""
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(fd):
@@ -142,12 +142,12 @@ def _sync(place: str) -> None:
 
 
 def name(digest: str, asked: str) -> None:
-    """Gives an image of the store a name, which another may have had."""
+    """Names an image of the store. If another image has the name, it loses it."""
     _name(os.path.relpath(by_digest(digest), os.path.dirname(name_file(asked))), asked)
 
 
 def name_host(asked: str) -> None:
-    """Has a name stand for the host's own system."""
+    """Makes a name stand for the host's own system."""
     _name(HOST, asked)
 
 
@@ -160,14 +160,17 @@ def _name(target: str, asked: str) -> None:
 
 
 def same(other: str, digest: str) -> None:
-    """Has an image found by another digest as well: that of an index that leads to it."""
+    """Makes an image findable by another digest as well: that of an index that leads to it."""
     beside = os.path.join(directory(), "by-digest", f".{os.urandom(8).hex()}")
     os.symlink(os.path.basename(by_digest(digest)), beside)
     os.rename(beside, by_digest(other))
 
 
 def remove(asked: str) -> None:
-    """Removes a name, and its image with the last name. Raises NotFound, and ImageError when a sandbox uses it."""
+    """Removes a name, and the image with its last name. A digest removes the image with all of its names.
+
+    Raises NotFound, and ImageError when a sandbox uses the image.
+    """
     if means_host(asked):
         os.unlink(name_file(usual_name(asked)))
         return
@@ -186,7 +189,7 @@ def remove(asked: str) -> None:
 
 
 def _take_away(path: str) -> bool:
-    """Removes an entry that nobody uses; False when somebody does."""
+    """Removes an entry, unless a sandbox uses it. Returns whether it is gone."""
     try:
         lock = os.open(f"{path}/run", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -204,8 +207,8 @@ def _take_away(path: str) -> bool:
 
 
 def prune() -> list[str]:
-    """Removes images without a name that nobody uses, and what killed importers and downloads left. Returns what went:
-    digests and names of files."""
+    """Removes unused images that have no name, and what killed imports and downloads left behind. Returns what was
+    removed: digests and file names."""
     gone = []
     for entry in entries():
         if not entry.names and _take_away(entry.path):
@@ -242,7 +245,7 @@ def _abandoned(path: str) -> bool:
 
 
 def forget_blob(path: str) -> bool:
-    """Removes a blob that nobody downloads or reads."""
+    """Removes a blob, unless it is being downloaded. Those who have it open can still read it."""
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,5 +1,4 @@
-"""Layers as files: decompressed into a file without a name, and compared with their digests, before anything is
-parsed."""
+"""Layers as files: decompressed into an unnamed file, and checked against their digests, before anything is parsed."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def plain_layer(layer: BinaryIO, bounds: Bounds, directory: str, expected: str | None) -> BinaryIO:
-    """The layer's tar in a file that has no name in `directory`. Raises ImageError when it is too large, damaged, or
-    when its digest is not the `expected` one (`sha256:…`)."""
+    """The layer's tar, in an unnamed file in `directory`. Raises ImageError when it is too large or damaged, or when
+    its digest is not the `expected` one (`sha256:…`)."""
     start = layer.read(4)
     pieces = (
         _gzip(layer, start) if start[:2] == GZIP else _zstd(layer, start) if start == ZSTD else _plain(layer, start)
@@ -76,7 +75,7 @@ def _gzip(layer: BinaryIO, start: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _zstd(layer: BinaryIO, start: bytes) -> Iterator[tuple[int, bytes]]:
     zstd = _zstd_module()
-    # The window is what the decompressor keeps in memory: by default a hostile frame could ask for gigabytes.
+    # The decompressor keeps the window in memory; without this limit a hostile frame could ask for gigabytes.
     options = {zstd.DecompressionParameter.window_log_max: 27}
     inflate = zstd.ZstdDecompressor(options=options)
     data, came = start, len(start)

@@ -3,7 +3,7 @@
     {"version": "1.0.0",
      "artifacts": {"rootfs-minimal-amd64": {"url": "…", "sha256": "…", "size": 31000000}, …}}
 
-The signature is over the manifest's bytes, in base64, at the manifest's URL with `.sig` after it.
+The signature covers the manifest's bytes. It is in base64, at the manifest's URL with `.sig` appended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Artifact:
 
 
 class Manifest:
-    """What can be downloaded."""
+    """The artifacts that can be downloaded."""
 
     def __init__(self, version: str, artifacts: Mapping[str, Artifact]) -> None:
         self.version = version
@@ -49,7 +49,7 @@ class Manifest:
 
     @classmethod
     def read(cls, data: bytes, url: str) -> Manifest:
-        """`url` is the manifest's own: those in it may be relative. Raises ImageError."""
+        """Parses a manifest. `url` is its own URL, to which URLs in it may be relative. Raises ImageError."""
         said = document(data)
         version, listed = said.get("version"), said.get("artifacts")
         if not isinstance(version, str) or not _VERSION.fullmatch(version):
@@ -59,7 +59,7 @@ class Manifest:
         return cls(version, {name: _artifact(name, one, url) for name, one in listed.items()})
 
     def artifact(self, name: str) -> Artifact:
-        """Raises ImageError when there is none of this name."""
+        """The artifact of this name. Raises ImageError when there is none."""
         if name not in self.artifacts:
             raise ImageError("the manifest has no {name}", name=name)
         return self.artifacts[name]
@@ -91,7 +91,7 @@ def sign(data: bytes, private_key_pem: bytes) -> bytes:
 
 
 def public_key(private_key_pem: bytes) -> str:
-    """What `image_keys` has for this key. Raises ImageError."""
+    """The public key to put in `image_keys`. Raises ImageError."""
     return base64.b64encode(_key(private_key_pem).public_key().public_bytes_raw()).decode()
 
 

@@ -1,4 +1,4 @@
-"""References to images: `host[:port]/path[:tag][@sha256:…]`, and plain names of those that are here."""
+"""References to images: `host[:port]/path[:tag][@sha256:…]`, and plain names of images on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIANTS = ("minimal", "standard", "full")
 _PATH = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
 _TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
 _HOST = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]{0,252}[a-zA-Z0-9])?(:[0-9]{1,5})?|\[[0-9a-fA-F:]{2,45}\](:[0-9]{1,5})?")
-# One name is the registry's to people and another to programs.
+# The host in the reference is not the host that serves the API.
 _SERVED_BY = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-1.docker.io"}
 LONGEST = 512
 
@@ -31,7 +31,7 @@ class Reference:
 
     @property
     def server(self) -> str:
-        """Who serves it."""
+        """The host that serves it."""
         return _SERVED_BY.get(self.host, self.host)
 
     @property
@@ -44,7 +44,7 @@ class Reference:
 
 
 def reference(text: str) -> Reference | None:
-    """A reference to a registry's image, or None when it is a plain name. Raises ImageError when it is neither."""
+    """Parses a reference to a registry's image. None for a plain name; raises ImageError when it is neither."""
     rest, at, digest = text.partition("@")
     host, slash, path = rest.partition("/")
     if not slash or not (any(sign in host for sign in ".:") or host == "localhost"):
@@ -57,7 +57,7 @@ def reference(text: str) -> Reference | None:
 
 
 def plain_name(text: str) -> str:
-    """A name for an image on this machine. Raises ImageError."""
+    """`text`, if it is a valid name for an image on this machine. Raises ImageError otherwise."""
     rest, at, digest = text.partition("@")
     path, colon, tag = rest.partition(":")
     if at:

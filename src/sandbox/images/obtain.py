@@ -1,4 +1,4 @@
-"""The image that a configuration asks for, fetched when it is not here."""
+"""The image that a configuration asks for, fetched if it is not on this machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def obtain(config: Config) -> Image | None:
-    """The image, or None for the host's own system: held until it is released. One of a registry, or a variant that
-    `image_source` has, is fetched when it is not here. Raises ConfigError or ImageError."""
+    """The image, held until it is released, or None for the host's own system. An image from a registry, or a variant
+    from `image_source`, is fetched if it is not on this machine. Raises ConfigError or ImageError."""
     asked = asked_image(config) or ""
     if asked.startswith(("/", "~", ".")):
         return _directory(asked)
@@ -32,8 +32,9 @@ def obtain(config: Config) -> Image | None:
 
 
 def command_of(config: Config, words: list[str]) -> tuple[list[str], str | None]:
-    """What `sandbox run` runs in the image, and where; None is the project. As `docker run` does: the image's entry
-    point with `words` as its arguments or, without any, with those that the image names, where the image says.
+    """What `sandbox run` runs in the image, and its working directory (None: the project). As with `docker run`, it is
+    the image's entry point with `words` as arguments. Without `words`, the image's own arguments and working directory
+    are used.
 
     Raises SandboxError when there is nothing to run, and what `obtain` raises."""
     image = obtain(config)

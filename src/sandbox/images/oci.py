@@ -1,7 +1,7 @@
 """OCI images: from an index to one platform's manifest, its configuration and its layers.
 
-Where blobs come from (a directory, an archive, a registry) is `Blobs`' to know. Every blob is compared with its digest,
-and what a JSON document says is checked before it is used.
+`Blobs` knows where blobs come from (a directory, an archive, a registry). Every blob is checked against its digest, and
+the content of a JSON document is validated before it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO, Protocol
 
     class Blobs(Protocol):
-        """Where blobs come from. What `open` gives is compared with its digest when it is read to its end."""
+        """Where blobs come from. What `open` returns is checked against its digest when it is read to its end."""
 
         def manifest(self, digest: str) -> bytes: ...
         def read(self, digest: str, most: int) -> bytes: ...
@@ -41,7 +41,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class Layer:
-    """One layer: the digests of what is stored and, where the configuration says so, of the tar in it."""
+    """One layer: the digest of the stored blob and, if the configuration has it, of the tar in it (`plain`)."""
 
     __slots__ = ("digest", "size", "plain")
 
@@ -52,7 +52,7 @@ class Layer:
 
 
 class Found:
-    """One platform's image among what there was."""
+    """The image chosen for one platform."""
 
     def __init__(self, digest: str, document: Mapping[str, Any], layers: list[Layer]) -> None:
         self.digest = digest
@@ -63,13 +63,13 @@ class Found:
 
 
 def this_architecture() -> str:
-    """The name that images have for this machine's processor."""
+    """This machine's architecture, as images name it."""
     machine = os.uname().machine
     return ARCHITECTURES.get(machine, machine)
 
 
 def document(data: bytes) -> dict[str, Any]:
-    """A JSON object. Raises ImageError."""
+    """Parses a JSON object. Raises ImageError."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -80,7 +80,7 @@ def document(data: bytes) -> dict[str, Any]:
 
 
 def choose(blobs: Blobs, data: bytes, architecture: str, name: str | None = None) -> Found:
-    """The image in an index or manifest (`data`, which the caller has verified). `name`: that of an entry in a layout's
+    """The image in an index or manifest (`data`, which the caller has verified). `name` selects an entry of a layout's
     index. Raises ImageError."""
     for _ in range(NESTED):
         said = document(data)
@@ -114,7 +114,7 @@ def _name(entry: Mapping[str, Any]) -> str | None:
 
 def _fits(platform: object, architecture: str) -> bool:
     if not isinstance(platform, dict):
-        return True  # an index need not say; the configuration does
+        return True  # an index may leave it out; the configuration has it
     return platform.get("os") in ("linux", None) and platform.get("architecture") in (architecture, None)
 
 
@@ -127,7 +127,7 @@ def _manifest(blobs: Blobs, data: bytes, said: Mapping[str, Any], architecture: 
         raise ImageError("there is no image for {architecture} there", architecture=f"linux/{architecture}")
     plain = plain_digests(configuration, len(listed))
     layers = [_layer(one, expected) for one, expected in zip(listed, plain, strict=True)]
-    Bounds().take(sum(one.size for one in layers))  # what is announced would be downloaded before it is unpacked
+    Bounds().take(sum(one.size for one in layers))  # checked now: layers are downloaded before they are unpacked
     return Found(digests.of(data), configuration, layers)
 
 

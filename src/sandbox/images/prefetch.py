@@ -1,4 +1,4 @@
-"""Variants from `image_source`: the manifest, its signature, the archive; then unpacked as any other image."""
+"""Variants from `image_source`: fetches the manifest, its signature and the archive, and unpacks it like any image."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config
 
 KERNEL, ROOTFS = "kernel-{arch}", "rootfs-{variant}-{arch}"
-MACHINE = "machine-{arch}"  # a kernel and its modules, as they lie on a host: what virtual machines start with
-MACHINE_KERNEL = "machine-kernel"  # the name that it is kept under, as an image is
+MACHINE = "machine-{arch}"  # a kernel and its modules, at their paths on a host, for virtual machines
+MACHINE_KERNEL = "machine-kernel"  # the name under which it is stored, like an image
 
 
 def prefetch(variant: str, config: Config, *, architecture: str | None = None) -> str:
-    """Downloads a variant and names it. Returns its digest. Raises ConfigError or ImageError; then nothing is left of
-    it but what a later try can go on from."""
+    """Downloads a variant and names it. Returns its digest. Raises ConfigError or ImageError, and leaves only what a
+    later try can resume from."""
     if variant not in VARIANTS:
         raise ConfigError("{name!r} is not one of {names}", name=variant, names=", ".join(VARIANTS), path="image")
     if config.image_source is None:
@@ -45,7 +45,7 @@ def prefetch(variant: str, config: Config, *, architecture: str | None = None) -
 
 
 def _fetch(web: Web, manifest: Manifest, name: str, architecture: str, source: str) -> str:
-    """An archive of the manifest's, downloaded and unpacked. Returns its digest."""
+    """Downloads and unpacks an archive of the manifest. Returns its digest."""
     artifact = manifest.artifact(name)
     if not store.has(artifact.digest):
         with Shown() as shown:
@@ -54,7 +54,7 @@ def _fetch(web: Web, manifest: Manifest, name: str, architecture: str, source: s
         try:
             import_root(path, said, architecture=architecture, source=source)
             os.unlink(path)
-        except FileNotFoundError:  # somebody else prefetched it, too, and was first
+        except FileNotFoundError:  # another process prefetched it too, and finished first
             if not store.has(artifact.digest):
                 raise
     return artifact.digest

@@ -1,4 +1,4 @@
-"""Telling a person how far a download is: on a terminal, with `rich` where it is installed; else nothing."""
+"""Shows the progress of downloads: on a terminal, if `rich` is installed; else nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Of one download."""
+    """The progress of one download."""
 
     def at(self, done: int) -> None:
-        """So many bytes are there."""
+        """`done` bytes have been downloaded."""
 
 
 class Shown:
@@ -43,7 +43,7 @@ class Shown:
             self._bar.stop()
 
     def file(self, name: str, size: int) -> Progress:
-        """The line of one file. `name` is ours, or was checked."""
+        """The line of one file. `name` is our own text, or has been validated."""
         if self._bar is None:
             return _Quiet()
         return _Line(self._bar, self._bar.add_task(name, total=size))

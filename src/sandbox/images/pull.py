@@ -1,7 +1,7 @@
 """Images from a registry, by the OCI distribution API: manifests by tag or digest, blobs by digest, token login.
 
-Credentials are those of `docker login` or `podman login`, where they are kept in plain files. They go to the registry's
-own host, and to nobody else it names: where tokens are given by another host, that must be of the registry's domain.
+Credentials are those of `docker login` or `podman login`, if they are stored in plain files. They are sent only to the
+registry's own host, or to a token server in the registry's domain.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Registry:
     def open(self, digest: str, size: int) -> BinaryIO:
         try:
             file = open(self._blob(digest, size), "rb")  # noqa: SIM115 - the caller's
-        except FileNotFoundError:  # somebody else had finished with it
+        except FileNotFoundError:  # another process has finished with it and removed it
             file = open(self._blob(digest, size), "rb")  # noqa: SIM115
         return cast(BinaryIO, digests.Verified(file, digest, size))
 
@@ -84,7 +84,7 @@ class Registry:
         return {"Authorization": self._authorization} if self._authorization is not None else {}
 
     def _log_in(self, refused: Refused) -> None:
-        """Answers a 401 with the login for this registry, or a token. Raises what was refused when that cannot help."""
+        """Answers a 401 with the login for this registry, or a token. Raises `refused` when that cannot help."""
         challenge = refused.headers.get("www-authenticate", "")
         kind, _, rest = challenge.partition(" ")
         login = _login(self._reference.host)
@@ -114,8 +114,8 @@ class Registry:
         return token
 
     def _is_of_the_registry(self, url: str) -> bool:
-        """Whether the host of `url` is the registry's, within its domain, or the domain that it is directly within, as
-        registry.example.com is within example.com."""
+        """Whether the host of `url` is the registry's, in its domain, or its parent domain, as example.com is for
+        registry.example.com."""
         try:
             host = (urlsplit(url).hostname or "").lower()
         except ValueError:
@@ -136,7 +136,7 @@ def pull(reference: Reference, config: Config, *, architecture: str | None = Non
         found = choose(registry, data, architecture or this_architecture())
         digest = unpack(found, registry, source=str(reference))
     if reference.digest not in (None, digest) and architecture in (None, this_architecture()):
-        keeping.same(str(reference.digest), digest)  # a pinned index: the image is the one of this platform
+        keeping.same(str(reference.digest), digest)  # the pin is that of an index; the image is this platform's
     keeping.name(digest, str(reference))
     for path in registry.used:
         keeping.forget_blob(path)  # it is unpacked

@@ -1,14 +1,14 @@
-"""Finding an image on this machine. Light to import: a start does this, and hardly anything else with images.
+"""Finding an image on this machine. Cheap to import: a start needs hardly anything else of this package.
 
     <cache>/images/by-digest/<hex>/root       the files, as they are shown read-only inside
                                   image.json  what the image says about itself
                                   run         of that, what a start needs; its lock says that the image is in use
                    names/<name>               a link to one of them
-                   blobs/<hex>                what was downloaded and may be needed again; `.part` is not complete
-                   .making-<random>/          somebody unpacks there, and holds its lock
+                   blobs/<hex>                downloads that may be needed again; `.part` is incomplete
+                   .making-<random>/          being unpacked into, and locked meanwhile
 
-An entry comes and goes by one rename, so there is never half of one, whenever whoever makes it is killed. Of two who
-make the same one at once, the first wins, and both have it. Nothing here is ever changed (`keeping.py`).
+An entry appears and disappears by one rename, so it is never incomplete, even if its maker is killed. If two processes
+make the same entry, the first wins, and both can use it. This module never changes anything; `keeping.py` does.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from sandbox.images.image import Image
 
 
 def directory() -> str:
-    """Where images are kept."""
+    """The directory of the store."""
     return os.path.join(cache_directory(), "images")
 
 
 def by_digest(digest: str) -> str:
-    """The place of an image that is here, or will be."""
+    """The path of an image in the store, whether or not it exists."""
     return os.path.join(directory(), "by-digest", digest.removeprefix("sha256:"))
 
 
 def name_file(name: str) -> str:
-    """The place of a name, in its one spelling."""
+    """The path of a name, which must be in its usual spelling."""
     return os.path.join(directory(), "names", name.replace("%", "%25").replace("/", "%2F"))
 
 
 def usual_name(asked: str) -> str:
-    """The one spelling of a name or reference, without a pin."""
+    """The usual spelling of a name or reference, without a pinned digest."""
     name = asked.partition("@")[0]
     host, slash, path = name.partition("/")
     of_registry = slash and ("." in host or ":" in host or host == "localhost")
     return f"{host.lower()}/{path}:latest" if of_registry and ":" not in path else name
 
 
-HOST = "../host"  # what a name leads to that stands for the host's own system
+HOST = "../host"  # the link target of a name that stands for the host's own system
 
 
 def means_host(asked: str) -> bool:
-    """Whether this name was given to the host's own system."""
+    """Whether this name stands for the host's own system."""
     try:
         return os.readlink(name_file(usual_name(asked))) == HOST
     except (OSError, ValueError):
@@ -57,11 +57,11 @@ def means_host(asked: str) -> bool:
 
 
 def find(asked: str) -> Image:
-    """The image of this name or reference, or of the digest that it is pinned to: held, until `release` gives it back.
-    Raises NotFound when it is not here."""
+    """The image of this name or reference, or of the digest that it is pinned to. It is held until `release` is called.
+    Raises NotFound."""
     pinned = asked.partition("@")[2]
     path = by_digest(pinned) if pinned.removeprefix("sha256:").isalnum() else name_file(usual_name(asked))
-    for _ in range(3):  # it may be replaced between two looks
+    for _ in range(3):  # it may be replaced meanwhile
         try:
             entry = os.path.realpath(path, strict=True)
             lock = os.open(f"{entry}/run", os.O_RDONLY | os.O_CLOEXEC)
@@ -78,5 +78,5 @@ def find(asked: str) -> Image:
 
 
 def has(digest: str) -> bool:
-    """Whether an image of this digest is here."""
+    """Whether the store has an image of this digest."""
     return os.path.exists(f"{by_digest(digest)}/run")

@@ -1,4 +1,4 @@
-"""The entries of a tar that a stranger wrote: read one after the other, in bounded memory."""
+"""The entries of an untrusted tar, read one after the other in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HEADERS = 1 << 18  # the most bytes that may describe one entry
-# What tarfile raises for a tar that it was not made for.
+# What tarfile may raise for a malformed tar.
 DAMAGED = (tarfile.TarError, ValueError, EOFError, OverflowError, RecursionError, LookupError, TypeError)
 
 
 class _Headers:
-    """A file that gives tarfile at most so much for each entry: it would read a name of any length into memory."""
+    """A file that gives tarfile at most HEADERS bytes per entry: it would read a name of any length into memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -45,7 +45,7 @@ def members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
             member = archive.next()
             if member is None:
                 return
-            archive.members = []  # type: ignore[attr-defined] # it would remember every one
+            archive.members = []  # type: ignore[attr-defined] # it would keep every one in memory
             yield member
     except DAMAGED as problem:
         raise ImageError("the archive is damaged ({problem})", problem=ascii(str(problem))[:200]) from None

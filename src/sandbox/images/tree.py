@@ -1,7 +1,7 @@
-"""A directory that an image is unpacked into, changed by descriptors alone.
+"""A directory that an image is unpacked into, changed only through descriptors.
 
 The kernel resolves every path with the directory as its root (`openat2`, RESOLVE_IN_ROOT), so no name and no link of an
-image leads out of it, and the last part of a path is never followed. Nobody else changes the tree meanwhile.
+image leads out of it, and a link in the last part of a path is never followed. Nobody else changes the tree meanwhile.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Tree:
 
     @contextmanager
     def parent(self, parts: Sequence[bytes], *, make: bool = True) -> Iterator[int]:
-        """The open directory that holds the last of `parts`. With `make`, those on the way that are missing are made.
-        Raises OSError, and ImageError when something else than a directory is on the way."""
+        """The open directory that holds the last of `parts`. With `make`, missing directories above it are created.
+        Raises OSError, and ImageError when something on the way is not a directory."""
         fd = self._directory(parts[:-1], make)
         try:
             yield fd
@@ -60,7 +60,7 @@ class Tree:
         return self._directory(parts, False)
 
     def path_of(self, directory: int, name: bytes) -> bytes:
-        """The path, from the tree's top and without links, of a name in an open directory."""
+        """The path of a name in an open directory, from the top of the tree and without links."""
         where = os.readlink(f"/proc/self/fd/{directory}".encode())
         return where[len(os.fsencode(self.root)) :] + b"/" + name
 
@@ -76,7 +76,7 @@ class Tree:
             remove_tree(f"/proc/self/fd/{directory}/{os.fsdecode(name)}")
 
     def set(self, path: bytes, mode: int, mtime: float) -> None:
-        """Mode and time of a directory by its path without links; one that has gone is no error."""
+        """Sets mode and time of a directory, by a path without links. Does nothing if it no longer exists."""
         try:
             fd = openat2(self._top, path[1:] or b".", _DIRECTORY, 0, IN_ROOT | NO_SYMLINKS)
         except OSError as problem:
@@ -91,5 +91,5 @@ class Tree:
 
 
 def shown(parts: Sequence[bytes]) -> str:
-    """A path of the image's, for a message."""
+    """A path of the image, for a message."""
     return ascii(os.fsdecode(b"/" + b"/".join(parts))[:200])

@@ -1,8 +1,8 @@
 """Unpacking layers, as an ordinary user and without trusting them.
 
-Every file becomes the unpacking user's own; setuid and setgid bits, extended attributes and device nodes are left out.
-Everything else is as in the OCI image specification: later layers replace, `.wh.NAME` removes NAME of the layers
-before, `.wh..wh..opq` all that they had in that directory.
+Every file is owned by the user who unpacks; setuid and setgid bits, extended attributes and device nodes are left out.
+Everything else follows the OCI image specification: later layers replace files, `.wh.NAME` removes NAME of the layers
+before, and `.wh..wh..opq` removes everything they had in that directory.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Unpacker:
         self._tree = Tree(directory)
         self._bounds = bounds
         self._directories: dict[bytes, tuple[int, float]] = {}  # modes and times, which are set last
-        self._new: set[bytes] = set()  # what the present layer brought, with the directories above
+        self._new: set[bytes] = set()  # what the current layer added, with the directories above
         self.skipped = 0
 
     def layer(self, tar: BinaryIO) -> None:
-        """Lays one layer (an open tar, not compressed) over what is there. Raises ImageError."""
+        """Unpacks one layer (an open tar, not compressed) over the earlier ones. Raises ImageError."""
         self._new = set()
         try:
             for member in members(tar):
@@ -50,7 +50,7 @@ class Unpacker:
             raise ImageError("the image cannot be unpacked: {problem}", problem=problem.strerror) from problem
 
     def finish(self) -> None:
-        """After the last layer: gives directories their modes, the innermost first, and lets go of the tree."""
+        """After the last layer: sets the modes of directories, innermost first, and closes the tree."""
         for path in sorted(self._directories, key=len, reverse=True):
             self._tree.set(path, *self._directories[path])
         self.close()
@@ -124,16 +124,16 @@ class Unpacker:
                     return self._clear(directory)
                 name = parts[-1][len(WHITEOUT) :]
                 if name.startswith(WHITEOUT):
-                    return  # a note of aufs to itself
+                    return  # aufs' own metadata
                 if name in (b"", b".", b".."):
                     raise ImageError("{path} of the image is a whiteout of nothing", path=shown(parts))
                 if self._tree.path_of(directory, name) not in self._new:
                     self._tree.remove(directory, name)
         except FileNotFoundError:
-            pass  # of a directory that no layer has
+            pass  # its directory does not exist in any layer
 
     def _clear(self, directory: int) -> None:
-        """Removes what earlier layers had in a directory; what this layer brought stays."""
+        """Removes what earlier layers had in a directory; what this layer added stays."""
         listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:
             for entry in os.listdir(listing):
@@ -191,7 +191,7 @@ def _link(member: tarfile.TarInfo) -> bytes:
 
 
 def _time(member: tarfile.TarInfo) -> float:
-    # What is no time is no reason to refuse an image.
+    # An invalid time is no reason to refuse an image.
     when = float(member.mtime)
     return when if 0 <= when <= 2.0**33 else 0.0
 

@@ -1,8 +1,8 @@
-"""HTTP for images, by the standard library, towards servers that may be hostile.
+"""HTTP for images, with the standard library, from servers that may be hostile.
 
-What the user named may be anywhere, also on an intranet. Another host, to which a server sends us (a redirect, a URL
-in a manifest, where to log in), must be a public one: otherwise a server could have this machine ask its neighbours. We
-connect to the very address that was checked. Only https, but for the loopback.
+The host that the user named may be anywhere, even on an intranet. Any other host that a server sends us to (a redirect,
+a URL in a manifest, a token server) must be public: otherwise a server could make this machine send requests to its
+neighbours. We connect to the very address that was checked. Only https is allowed, except on the loopback.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 
 
 class Refused(ImageError):
-    """The server said no, with a status. Trying again would not help unless it is one of TRANSIENT."""
+    """The server answered with an error status. Trying again helps only if it is one of TRANSIENT."""
 
     def __init__(self, message: str, /, *, status: int, headers: Mapping[str, str], **values: object) -> None:
         super().__init__(message, status=status, **values)
@@ -38,7 +38,7 @@ class Refused(ImageError):
 
 
 class Web:
-    """Requests to the server of `named`, the URL that the user gave, and to where that sends us."""
+    """Requests to the server of `named`, the URL that the user gave, and to where that server sends us."""
 
     def __init__(self, named: str, certificates: Sequence[str] = ()) -> None:
         self._named = _place(named)
@@ -79,8 +79,8 @@ class Web:
             self._opener.add_handler(handler)
 
     def open(self, url: str, headers: Mapping[str, str], secret: Mapping[str, str] | None = None) -> Any:
-        """The response to a GET. `secret` headers go to this host alone, not where it redirects to. Raises Refused for
-        a status, ImageError for a URL that is not allowed, and OSError (also as `http.client.HTTPException`)."""
+        """The response to a GET. `secret` headers are sent only to this host, not to where it redirects. Raises Refused
+        for an error status, ImageError for a URL that is not allowed, and OSError or `http.client.HTTPException`."""
         self.allow(url)
         request = urllib.request.Request(url, headers={"User-Agent": AGENT, **headers})
         for name, value in (secret or {}).items():
@@ -103,7 +103,7 @@ class Web:
             raise ImageError("{url} is not a URL that can be fetched", url=_shown(url)) from None
 
     def allow(self, url: str) -> None:
-        """Raises ImageError for a URL that nobody should be sent to."""
+        """Raises ImageError for a URL that may not be requested."""
         try:
             place = _place(url)
         except ValueError:

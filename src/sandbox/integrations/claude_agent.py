@@ -42,7 +42,7 @@ NO_MEANING = {
 def behind_walls(
     options: ClaudeAgentOptions | None = None, config: Mapping[str, Any] | None = None
 ) -> Iterator[ClaudeAgentOptions]:
-    """`with behind_walls(options) as walled: query(prompt=..., options=walled)`. For many queries and clients.
+    """`with behind_walls(options) as walled: query(prompt=..., options=walled)`, for any number of queries.
 
     Each query or client has a sandbox of its own, around `options.cwd`, which ends with it. `config` is a sandbox's
     configuration; your own settings and the project's apply, too, as for `sandbox claude`. Raises ConfigError, and
@@ -53,10 +53,10 @@ def behind_walls(
     with tempfile.TemporaryDirectory(prefix="sandbox-claude-") as directory:
         file = os.path.join(directory, "config.yaml")
         with open(file, "w", encoding="utf-8") as opened:
-            json.dump(_settings(given, project, config or {}), opened)  # which is YAML, too
+            json.dump(_settings(given, project, config or {}), opened)  # JSON is YAML, too
         resolved = resolve({}, project=project, config_file=file)
         hooks = {event: list(matchers) for event, matchers in (given.hooks or {}).items()}
-        # Only where there are rules: a Claude Code that is too old to fail closed is then refused by the SDK.
+        # "block" only if there are rules: with it, the SDK refuses a Claude Code that is too old to fail closed.
         ruled = resolved.config.tools != Tools()
         judge = HookMatcher(hooks=[Judge(resolved)], on_failure="block" if ruled else None)
         hooks["PreToolUse"] = [judge, *hooks.get("PreToolUse", [])]
@@ -71,14 +71,14 @@ def behind_walls(
 
 
 class Judge:
-    """A hook before every call of a tool: the configuration's `tools` decides, and the call is on the record."""
+    """A hook that runs before every tool call: the configuration's `tools` decides, and the call is recorded."""
 
     def __init__(self, resolved: Resolved) -> None:
         self._config = resolved.config
         self._guard = ToolGuard(resolved.config.tools, root=resolved.config.filesystem.root)
 
     async def __call__(self, call: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
-        """Refuses what a rule refuses, and has no opinion on the rest. What it raises blocks the call."""
+        """Refuses what a rule refuses, has no opinion on the rest. If there are rules, an exception blocks the call."""
         tool, given = str(call["tool_name"]), dict(call["tool_input"] or {})
         decision = self._guard.check(tool, given)
         with closing(open_record(self._config, "")) as record:
@@ -108,7 +108,7 @@ def _settings(options: ClaudeAgentOptions, project: str, config: Mapping[str, An
     files.setdefault("root", project)
     writable = [os.path.abspath(os.path.join(project, one)) for one in options.add_dirs]
     files["allow_write"] = [*files.get("allow_write", []), *writable]
-    # The program that runs this, when it is in the project: else the agent could change what you run next.
+    # Freezes the program that runs this if it is in the project: the agent could change what you run next.
     own = [os.path.realpath(one) for one in (sys.prefix, os.path.dirname(os.path.dirname(__file__)))]
     shown = [os.path.realpath(one) for one in (files["root"], *files["allow_write"])]
     inside = [one for one in own if any(f"{one}/".startswith(f"{top.rstrip('/')}/") for top in shown)]
@@ -117,7 +117,7 @@ def _settings(options: ClaudeAgentOptions, project: str, config: Mapping[str, An
 
 
 def from_sandbox_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The SDK's `SandboxSettings` as our `network`. Raises ConfigError, and ValueError for what has a way outside."""
+    """The SDK's `SandboxSettings` as our `network`. Raises ConfigError, and ValueError for what would run outside."""
     if settings.get("excludedCommands"):
         raise ValueError("excludedCommands would run outside the sandbox: leave it out")
     unknown = set(settings) - {"network", "excludedCommands", *NO_MEANING}
@@ -141,7 +141,7 @@ def _claude(options: ClaudeAgentOptions) -> str:
 
 
 def _launcher(directory: str, config: str, claude: str) -> str:
-    """A program for the SDK to start instead. Not the current directory's modules: `-P`."""
+    """Writes a program for the SDK to start instead. `-P`: it imports nothing from the current directory."""
     words = [sys.executable, "-P", "-m", "sandbox", "run", "--config", config, "--profile", "claude", "--", "claude"]
     path = os.path.join(directory, "claude")
     with open(path, "w", encoding="utf-8") as file:
@@ -151,7 +151,7 @@ def _launcher(directory: str, config: str, claude: str) -> str:
 
 
 def _inline(settings: str | None, project: str) -> str | None:
-    """Settings as text: a file of yours is not to be seen inside. Raises OSError."""
+    """Returns settings as text, because your file is not visible inside. Raises OSError."""
     if settings is None or settings.lstrip().startswith("{"):
         return settings
     with open(os.path.join(project, settings), encoding="utf-8") as file:

@@ -15,7 +15,7 @@ from sandbox.sandbox import Sandbox
 
 TIMEOUT = 120  # seconds that a command has, unless the caller says otherwise
 OUTPUT_MOST = 2**20
-TIMED_OUT = 124  # as coreutils' timeout says it
+TIMED_OUT = 124  # the status that coreutils' timeout uses
 ERRORS = {
     FileNotFoundError: "file_not_found",
     PermissionError: "permission_denied",
@@ -105,7 +105,7 @@ class SandboxBackend(BaseSandbox):  # type: ignore[misc]
 
 
 def _whole(command: str) -> str:
-    """Both outputs in the order in which they were written, which two pipes cannot tell."""
+    """Merges both outputs: two pipes would lose the order in which they were written."""
     return f"exec 2>&1\n{command}"
 
 

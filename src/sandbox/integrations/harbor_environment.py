@@ -26,7 +26,7 @@ ROOT = ("root", "0")
 
 
 class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
-    """A sandbox whose `/` is the task's image, with root inside; what a trial writes ends with it."""
+    """A sandbox whose `/` is the task's image, with root inside; what a trial writes is gone when it ends."""
 
     def __init__(self, *args: Any, config: Mapping[str, Any] | str | None = None, **kwargs: Any) -> None:
         """`config` is a sandbox's configuration, or a file with one: `--ek config=sandbox.yaml`. Raises ConfigError."""
@@ -68,7 +68,7 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
             raise ValueError("this task has a compose file: a sandbox has one image, and no other services")
         if not self.task_env_config.docker_image and not (self.environment_dir / "Dockerfile").is_file():
             raise FileNotFoundError(f"{self.environment_dir} has no Dockerfile, and the task names no docker_image")
-        # harbor's own are for logs, which it downloads; any other would be silently absent.
+        # harbor's own mounts are for logs, which it downloads. Any other would be silently missing.
         trial = self.trial_paths.trial_dir.resolve()
         if not all(Path(one["source"]).resolve().is_relative_to(trial) for one in self._mounts):
             raise ValueError("a sandbox shows directories of the host at their own place only: use no mounts")
@@ -76,7 +76,7 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
     # -- its life
 
     async def start(self, force_build: bool) -> None:
-        """Brings the image, building it when that is needed, and starts a sandbox on it. Raises SandboxError."""
+        """Gets the image, building it if necessary, and starts a sandbox on it. Raises SandboxError."""
         named = self.task_env_config.docker_image
         image, there = await asyncio.to_thread(
             bring, named, self.environment_dir, f"harbor-{self.environment_id[:24]}", force_build
@@ -135,7 +135,7 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
         timeout_sec: int | None = None,
         user: str | int | None = None,
     ) -> ExecResult:
-        """Runs a command by bash. Raises RuntimeError when it takes too long, and ValueError for another user."""
+        """Runs a command with bash. Raises RuntimeError when it takes too long, and ValueError for another user."""
         asked = self._resolve_user(user)
         if asked is not None and str(asked) not in ROOT:
             raise ValueError(f"a sandbox has one user, root: commands cannot run as {asked!r}")
@@ -181,7 +181,7 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
 
 
 def _network(policy: NetworkPolicy) -> dict[str, Any]:
-    """A policy of harbor's, as our network has it."""
+    """harbor's network policy, as our `network` section."""
     hosts = list(policy.allowed_hosts) if policy.network_mode == NetworkMode.ALLOWLIST else []
     return {"preset": "open" if policy.network_mode == NetworkMode.PUBLIC else "closed", "allowed_hosts": hosts}
 

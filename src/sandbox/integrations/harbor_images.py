@@ -1,4 +1,4 @@
-"""harbor: the image of a task, in our store. One that a Dockerfile describes is built by a builder of this machine."""
+"""harbor: brings a task's image into our store. A Dockerfile is built with a builder installed on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandbox.images import keeping, store
 from sandbox.images.importing import import_path
 from sandbox.images.obtain import obtain
 
-#: How each builder builds `{tag}`, writes it to `{file}`, and forgets it.
+#: How each builder builds `{tag}` from `{context}`, and how it writes it to `{file}`.
 BUILDERS = {
     "buildah": (["build", "--tag", "{tag}", "{context}"], ["push", "{tag}", "oci-archive:{file}"]),
     "podman": (["build", "--tag", "{tag}", "{context}"], ["save", "--format", "oci-archive", "-o", "{file}", "{tag}"]),
@@ -23,9 +23,9 @@ BUILDERS = {
 
 
 def bring(named: str | None, context: Path, own: str, force: bool) -> tuple[str, str]:
-    """The name of a task's image in our store, and where its commands start ("": nowhere in particular).
+    """Returns the name of a task's image in our store, and its working directory ("" when it names none).
 
-    Raises ImageError when it is not available, ConfigError when it is misspelt.
+    Raises ImageError when it is not available, ConfigError when its name is malformed.
     """
     if (context / "Dockerfile").is_file() and (force or named is None):
         asked = own
@@ -54,7 +54,7 @@ def _is_here(name: str) -> bool:
 
 
 def _whole(named: str) -> str:
-    """A reference as Docker reads it: without a registry it is Docker's own."""
+    """The full reference, as Docker reads it: without a registry it means Docker Hub."""
     first, slash, _ = named.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return named
@@ -62,7 +62,7 @@ def _whole(named: str) -> str:
 
 
 def _built(context: Path) -> str:
-    """Builds a Dockerfile and imports it: the image's digest. Raises ImageError."""
+    """Builds a Dockerfile and imports the result. Returns the image's digest. Raises ImageError."""
     builder = next((one for one in BUILDERS if shutil.which(one)), None)
     if builder is None:
         raise ImageError("a Dockerfile needs a builder: install buildah, podman or docker")

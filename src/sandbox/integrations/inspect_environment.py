@@ -56,7 +56,7 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
 
     @classmethod
     async def task_init(cls, task_name: str, config: Any) -> None:
-        """Refuses a configuration that cannot be read before the first sample does. Raises ConfigError."""
+        """Checks that the configuration can be read, before any sample starts. Raises ConfigError."""
         settings(config)
 
     @classmethod
@@ -68,7 +68,7 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
 
     @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
-        """A sandbox for a sample."""
+        """Makes a sample's sandbox."""
         given = settings(config)
         if given.get("cluster"):
             return {"default": cls(await cls._on_cluster(given), None)}
@@ -89,7 +89,7 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
 
     @classmethod
     async def _on_cluster(cls, given: dict[str, Any]) -> AsyncSandbox:
-        """A sandbox on a node; with `filesystem.root`, which travels guarded, around a copy of that."""
+        """A sandbox on a node of the cluster, around a copy of `filesystem.root` if that is given."""
         from sandbox.cluster import AsyncCluster
 
         address = given["cluster"]
@@ -106,7 +106,7 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
     async def sample_cleanup(
         cls, task_name: str, config: Any, environments: dict[str, SandboxEnvironment], interrupted: bool
     ) -> None:
-        """Ends them."""
+        """Ends a sample's sandboxes."""
         for one in environments.values():
             ours = one.as_type(cls)
             await ours.sandbox.close()
@@ -115,7 +115,7 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
 
     @classmethod
     def config_files(cls) -> list[str]:
-        """What is looked for beside the task."""
+        """The configuration files that inspect looks for beside the task."""
         return CONFIG_FILES
 
     @classmethod
@@ -129,7 +129,7 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
         return 2 * (os.cpu_count() or 1)
 
     def default_polling_interval(self) -> float:
-        """Our files are near."""
+        """Short, because reading our files is cheap."""
         return 0.2
 
     # -- what tools call
@@ -145,7 +145,11 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Runs a command. Raises TimeoutError, PermissionError, OutputLimitExceededError, and those for the user."""
+        """Runs a command.
+
+        Raises TimeoutError, PermissionError, OutputLimitExceededError, SandboxUnavailableError, and
+        SandboxUserUnsupportedError for another user.
+        """
         await self._must_be(user)
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         async with _slot() if concurrency else nullcontext():
@@ -165,7 +169,7 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
         return ExecResult(done.ok, done.exit_code, done.stdout, done.stderr)
 
     async def _must_be(self, user: str | None) -> None:
-        """There is one user inside, and no way to another: that is a wall."""
+        """Raises SandboxUserUnsupportedError for another user: nobody inside can become one."""
         if user is None:
             return
         own = await self.sandbox.exec(["/bin/sh", "-c", "id -u; id -un"])
@@ -198,7 +202,7 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
 
 
 def settings(config: object) -> dict[str, Any]:
-    """What a task gave: a file's name, our model, or nothing. Raises ConfigError, FileNotFoundError."""
+    """A task's settings, from a file's name, our model, or nothing. Raises ConfigError, FileNotFoundError."""
     if config is None:
         return {}
     if isinstance(config, BaseModel):

@@ -1,7 +1,7 @@
 """Jupyter: a kernel provisioner whose kernels live behind walls. See docs/integrations/jupyter.md.
 
 Jupyter writes the connection file and chooses ports, as for a kernel on this machine. The kernel finds a copy
-inside and listens there; its five ports, and nothing else of it, are published on the loopback here.
+inside and listens there. Only its five ports are published, on this machine's loopback.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ class Kernel:
         self._reader.start()
 
     def _read(self) -> None:
-        """What a kernel prints by itself is not for notebooks; it must not wait because nobody reads it."""
+        """Discards what the kernel prints: notebooks do not use it, and an unread pipe would block the kernel."""
         with self._process:
             for _ in self._process.chunks():
                 pass
 
     def poll(self) -> int | None:
-        """How it ended, or None."""
+        """Its exit code; None while it runs."""
         if self._reader.is_alive():
             return None
         result = self._process.result
         return 1 if result is None else result.exit_code
 
     def wait(self) -> int | None:
-        """How it ended, when it has."""
+        """Waits for its end. Returns its exit code."""
         self._reader.join()
         return self.poll()
 
     def send_signal(self, number: int) -> None:
-        """Raises nothing when it has ended."""
+        """Sends a signal. Does nothing when it has ended."""
         if self._reader.is_alive():
             self._process.signal(number)
 
     def kill(self) -> None:
-        """At once."""
+        """Kills it."""
         self.send_signal(9)
 
     def terminate(self) -> None:
@@ -89,12 +89,12 @@ class SandboxProvisioner(LocalProvisioner):  # type: ignore[misc]
             with open(file, "rb") as written:
                 sandbox.write_file(CONNECTION, written.read(), mode=0o600)
             words = [CONNECTION if word == file else word for word in cmd]
-            # Not Jupyter's own environment, which holds what a person has there: what the kernel's spec names.
+            # Only what the kernel's spec names: Jupyter's own environment holds the person's variables.
             self.process = Kernel(sandbox.spawn(words, env=dict(self.kernel_spec.env)))  # type: ignore[assignment]
         except BaseException:
             await self.cleanup()
             raise
-        self.pid, self.pgid, self.cwd = None, None, root  # its process id is one inside: nothing here may be sent to it
+        self.pid, self.pgid, self.cwd = None, None, root  # its process id means nothing here: no signal may go to it
         return self.connection_info
 
     def _config(self, program: str, root: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class SandboxProvisioner(LocalProvisioner):  # type: ignore[misc]
         return {**given, "filesystem": place, "network": network}
 
     async def cleanup(self, restart: bool = False) -> None:
-        """Ends the sandbox: a kernel that is started anew has a new one."""
+        """Ends the sandbox; a restarted kernel gets a new one."""
         sandbox, self._standing = self._standing, None
         if sandbox is not None:
             sandbox.close()

@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP, on the loopback: every request carries a token, and comes from no web page."""
+"""MCP over streamable HTTP on loopback. A request needs a token, and must not come from a web page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from sandbox.integrations.mcp_server import Sandboxes
 
 PATH = "/mcp"
-IDLE = 3600.0  # seconds after which a session that nobody uses ends
+IDLE = 3600.0  # seconds after which an unused session ends
 SESSIONS_MOST = 64
 
 
@@ -32,7 +32,7 @@ def serve(server: MCPServer[Any], sandboxes: Sandboxes, port: int, tell: Callabl
         transport_security=TransportSecuritySettings(
             enable_dns_rebinding_protection=True,
             allowed_hosts=allowed,
-            allowed_origins=[f"http://{one}" for one in allowed],  # this very server: no page comes from it
+            allowed_origins=[f"http://{one}" for one in allowed],  # only this server itself, which serves no pages
         ),
     )
     tell(f"http://{host}{PATH}", token)
@@ -41,7 +41,7 @@ def serve(server: MCPServer[Any], sandboxes: Sandboxes, port: int, tell: Callabl
 
 
 def with_token(app: Any, token: str, ended: Callable[[str], Awaitable[None]]) -> Any:
-    """The application, for those who have the token; `ended` is called with a session that its client has ended."""
+    """Lets only requests with the token through to `app`. `ended` is called with each session that a client ends."""
     wanted = f"Bearer {token}".encode()
 
     async def checked(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -1,9 +1,9 @@
 """`sandbox mcp`: an MCP server whose tools act in a sandbox, one for each client session. See docs/integrations/mcp.md.
 
-Nothing is imported from the SDK before a server is made, and no tool can do more than `AsyncSandbox` can.
+Import this module only to make a server: it loads the SDK. No tool can do more than `AsyncSandbox` can.
 """
 
-# No `from __future__ import annotations`: the SDK makes the tools' schemas from what is annotated here.
+# No `from __future__ import annotations`: the SDK builds the tools' schemas from these annotations.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ from sandbox.errors import SandboxError
 from sandbox.result import Chunk, ExecResult
 from sandbox.sandbox import Sandbox
 
-OUTPUT_MOST = 100_000  # bytes of each output that a model is shown
+OUTPUT_MOST = 100_000  # bytes of each output stream that a model sees
 FILE_MOST = 2 * 2**20
 SESSIONS_MOST = 64
 PARTS_MOST = 50
@@ -72,7 +72,7 @@ class Consent(BaseModel):
 
 
 class Sandboxes:
-    """One sandbox a client session: made when its first tool is called, closed when the server ends."""
+    """One sandbox for each client session: made by its first tool call, closed with the session or with the server."""
 
     def __init__(self, make: Callable[[], AsyncSandbox]) -> None:
         self._make = make
@@ -81,7 +81,7 @@ class Sandboxes:
         self._python: dict[str, AsyncCodeSession] = {}
 
     async def of(self, context: Context[Any, Any]) -> AsyncSandbox:
-        """The sandbox of whoever calls."""
+        """The sandbox of the calling session."""
         async with self._lock:
             return await self._find(_session(context))
 
@@ -99,7 +99,7 @@ class Sandboxes:
         return found
 
     async def python(self, context: Context[Any, Any]) -> AsyncCodeSession:
-        """Its Python."""
+        """The Python of the calling session's sandbox."""
         async with self._lock:
             session = _session(context)
             sandbox = await self._find(session)
@@ -114,18 +114,18 @@ class Sandboxes:
             await found.close()
 
     async def close(self) -> None:
-        """Ends them all."""
+        """Closes every sandbox."""
         await asyncio.gather(*(one.close() for one in self._of.values()))
 
 
 def _session(context: Context[Any, Any]) -> str:
-    """Over stdio there is one client. Over HTTP the transport names sessions; a client without them can do so."""
+    """Over stdio there is one client. Over HTTP the transport names the session, or else the client does."""
     headers = context.headers or {}
     return str(headers.get("mcp-session-id") or headers.get("x-sandbox-session") or "")[:200]
 
 
 def make_server(make: Callable[[], AsyncSandbox]) -> tuple[MCPServer[Sandboxes], Sandboxes]:
-    """The server and its sandboxes; `make` gives one that has not been started yet."""
+    """Returns the server and its sandboxes; `make` returns a sandbox that has not been started yet."""
     sandboxes = Sandboxes(make)
 
     @asynccontextmanager
@@ -144,7 +144,7 @@ def make_server(make: Callable[[], AsyncSandbox]) -> tuple[MCPServer[Sandboxes],
 
 
 def _tool(server: MCPServer[Sandboxes], annotations: ToolAnnotations, **more: Any) -> Callable[[Any], Any]:
-    """Adds a tool. The SDK hides what a tool raises, but a refusal names the rule: the model learns why."""
+    """Adds a tool. The SDK hides exceptions, but a refusal names its rule, so its text is passed on to the model."""
 
     def add(function: Any) -> Any:
         @wraps(function)
@@ -276,7 +276,7 @@ def _add_policy(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
         """With an overlay: asks the person whether changes may be written to their own files, and writes them if so."""
         sandbox = await sandboxes.of(context)
         wanted = [one for one in await sandbox.changes() if paths is None or one.path in paths]
-        listed = ascii(", ".join(f"{one.kind} {one.path}" for one in wanted))  # names from inside, not our own text
+        listed = ascii(", ".join(f"{one.kind} {one.path}" for one in wanted))  # names from inside: escaped
         if len(listed) > LISTED_MOST:
             raise ToolError("too many changes for one question: name some of the paths")
         capabilities = context.client_capabilities

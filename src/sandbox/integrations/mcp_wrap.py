@@ -1,8 +1,8 @@
 """`sandbox mcp wrap -- server`: somebody else's MCP server behind walls, with its tool calls on the record.
 
-What the server says about its tools and prompts, and its instructions, is what a model acts on. In the first session it
-is remembered, by a hash of each. What is new or says something else later is withheld, and the user is notified: that
-is how a server that was reviewed once turns on its user.
+A model acts on a server's instructions and on how it describes its tools and prompts. The first session stores a hash
+of each. Later, whatever is new or different is withheld, and the user is notified: a server that was reviewed once
+could otherwise turn on its user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox.errors import InvalidArgument
 
 LINE_MOST = 32 * 2**20  # bytes of one message
 NAMES_MOST = 10_000
-LISTS = {"tool": "tools", "prompt": "prompts"}  # what a model reads of a server, and the lists it stands in
+LISTS = {"tool": "tools", "prompt": "prompts"}  # what a model reads about a server, and the list that holds it
 CALLS = {"tools/call": "tool", "prompts/get": "prompt"}
 POLICY = "mcp-description-changed"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -32,9 +32,9 @@ Write = Callable[..., object]
 
 
 class KnownWords:
-    """What a server said about its tools and prompts, and to the model, when it was first used.
+    """What a server said about its tools and prompts, and its instructions, when it was first used.
 
-    Kept in a directory that no tenant sees. Whatever it says in its first session is taken; later only the same.
+    Kept in a directory that no tenant sees. The first session's text is accepted as it is; later only the same text is.
     """
 
     def __init__(self, server: str) -> None:
@@ -50,7 +50,7 @@ class KnownWords:
         self._first_session = not self._known
 
     def unknown(self, said: dict[str, str]) -> set[str]:
-        """Which of these names, each with a hash of what is said, were not said so before."""
+        """The names whose text is new or has changed. `said` maps each name to a hash of its text."""
         if self._first_session:
             new = {name: found for name, found in list(said.items())[:NAMES_MOST] if name not in self._known}
             if new:
@@ -59,7 +59,7 @@ class KnownWords:
         return {name for name, found in said.items() if self._known.get(name) != found}
 
     def forget(self) -> None:
-        """What the server says next is what counts."""
+        """Forgets all of it: what the server says next is accepted."""
         self._known, self._first_session = {}, True
         self._save()
 
@@ -69,7 +69,7 @@ class KnownWords:
 
 
 class Wrapped:
-    """What passes between a client and a server, line by line, and what is done about it."""
+    """Judges the messages between a client and a server, line by line."""
 
     def __init__(self, known: KnownWords, record: Write, tell: Tell) -> None:
         self._known, self._record, self._tell = known, record, tell
@@ -77,7 +77,7 @@ class Wrapped:
         self._withheld: set[str] = set()
 
     def from_client(self, line: bytes) -> tuple[bytes | None, bytes | None]:
-        """What goes on to the server, and what is answered instead. What is no single message does not go on."""
+        """Returns the line for the server, or else the refusal for the client. Only a single message is passed on."""
         message = _read(line)
         if message is None:
             return None, _refusal(None, "not a JSON-RPC message")
@@ -101,10 +101,10 @@ class Wrapped:
         return None, _refusal(message.get("id"), f"the sandbox withholds the {name}: it was described otherwise before")
 
     def from_server(self, line: bytes) -> bytes | None:
-        """What goes on to the client, written anew: what was judged is what the client reads.
+        """Returns the line for the client, encoded anew, so that the client reads exactly what was judged.
 
-        What is no message does not: a client would take it for one that is broken. Answers are recognised by their
-        form, not by the request's id, which a server can spell in several ways.
+        Returns None for what is not a message: the client would take it for a broken one. Answers are recognised by
+        their form, not by the request's id, which a server can spell in several ways.
         """
         message = _read(line)
         if message is None:
@@ -121,7 +121,7 @@ class Wrapped:
         return json.dumps(message).encode() + b"\n"
 
     def _judged(self, kind: str, listed: list[Any]) -> list[Any]:
-        """Those that say what they said before. Two of one name count together: a client may take either."""
+        """The entries that have not changed. Entries of one name are judged together: a client may use any of them."""
         named: dict[str, list[Any]] = {}
         for one in listed:
             named.setdefault(f"{kind} {one.get('name') if isinstance(one, dict) else ''}", []).append(one)
@@ -157,7 +157,7 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 
 class Lines:
-    """Bytes as they come, as whole lines, each with its newline."""
+    """Splits a stream of bytes into lines, each with its newline."""
 
     def __init__(self) -> None:
         self._rest = bytearray()

@@ -79,7 +79,7 @@ class AgentSandboxClient(BaseSandboxClient[AgentSandboxClientOptions | None]):  
         if not isinstance(state, AgentSandboxSessionState):
             raise TypeError("AgentSandboxClient.resume expects an AgentSandboxSessionState")
         state.assert_path_grants_rebound()
-        # Of the others the SDK would read files, outside, that entries of the stored manifest name.
+        # Without the others: for them the SDK would read files of the host that the stored manifest names.
         again = tuple(one for one in state.manifest.extra_path_grants if one.host_path is not None)
         state.manifest = state.manifest.model_copy(update={"extra_path_grants": again})
         return self._session(state, _granted(state.manifest))
@@ -117,7 +117,7 @@ class AgentSandboxClient(BaseSandboxClient[AgentSandboxClientOptions | None]):  
 
 
 def _granted(manifest: Manifest) -> dict[str, list[str]]:
-    """The manifest's extra paths, as a configuration has them. Raises ValueError for one that would be elsewhere."""
+    """The manifest's extra paths, as a configuration has them. Raises ValueError for one with another place inside."""
     granted: dict[str, list[str]] = {"allow_read": [], "allow_write": []}
     for one in manifest.extra_path_grants:
         if one.host_path is not None and os.path.normpath(one.host_path) != one.path:

@@ -52,7 +52,7 @@ class AgentSandboxSession(Terminals, BaseSandboxSession):  # type: ignore[misc]
     """One sandbox, from `start` to `shutdown`."""
 
     def __init__(self, state: AgentSandboxSessionState, config: Mapping[str, Any]) -> None:
-        """Takes the configuration that the client and the caller's manifest give. Does nothing yet."""
+        """Takes the configuration that the client has made. Starts nothing yet."""
         super().__init__()
         self.state = state
         self._config = config
@@ -211,12 +211,12 @@ class AgentSandboxSession(Terminals, BaseSandboxSession):  # type: ignore[misc]
 
 
 def own_directory(state: SandboxSessionState) -> str:
-    """Where the files of a session are that was given no directory. Its name follows from the session's."""
+    """The directory of a session that was given none. Its name is made from the session's id."""
     return os.path.join(os.path.realpath(tempfile.gettempdir()), f"sandbox-openai-{state.session_id.hex}")
 
 
 def _made(directory: str) -> bool:
-    """Makes it. Returns True when it was there already. Raises OSError when it is not our own directory."""
+    """Makes a directory. Returns True if it was there already. Raises OSError if it is not the user's own."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:

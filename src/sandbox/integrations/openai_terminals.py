@@ -1,7 +1,7 @@
-"""OpenAI Agents SDK: commands that run on while the agent does something else, on a terminal or on pipes.
+"""OpenAI Agents SDK: commands that keep running while the agent does something else, on a terminal or on pipes.
 
-The agent asks for what they printed since it last asked. A command that prints more than is kept is not held up: the
-oldest part is left out, and the agent told so.
+The agent asks for new output whenever it wants. A command that prints more than is kept is not held up: the oldest
+output is dropped, and the next answer says how much.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sandbox.async_process import AsyncProcess
 from sandbox.errors import CommandError, SandboxError
 
 SIZE = (24, 80)
-KEPT = 2**20  # bytes that a command printed and nobody asked for yet
+KEPT = 2**20  # bytes of output kept until the agent asks for them
 FIRST_WAIT, NEXT_WAIT = 10_000, 250  # milliseconds, as the SDK's own
 
 
@@ -62,7 +62,7 @@ class Terminal:
             self.ended.set()
 
     def taken(self, most: int | None) -> tuple[bytes, int | None]:
-        """What it printed since the last time, and how many tokens that was when it was cut."""
+        """Returns the output since the last call, and its number of tokens when it was cut."""
         text = self._decoder.decode(b"".join(self._kept), final=self.ended.is_set())
         if self._left_out:
             text = f"[{self._left_out} bytes before this were left out]\n{text}"
@@ -78,7 +78,7 @@ class Terminal:
 
 
 class Terminals:
-    """The part of a session that has them."""
+    """The part of a session that runs terminals."""
 
     sandbox: AsyncSandbox | None
 
@@ -99,7 +99,7 @@ class Terminals:
         yield_time_s: float | None = None,
         max_output_tokens: int | None = None,
     ) -> PtyExecUpdate:
-        """Starts a command, and says what it printed until it ended or the time was over. Raises ExecTransportError."""
+        """Starts a command. Returns its output until it ends or the time is up. Raises ExecTransportError."""
         words: list[str] = self._prepare_exec_command(*command, shell=shell, user=user)  # type: ignore[attr-defined]
         manifest = self.state.manifest  # type: ignore[attr-defined]
         env = await manifest.environment.resolve()
@@ -126,7 +126,7 @@ class Terminals:
         yield_time_s: float | None = None,
         max_output_tokens: int | None = None,
     ) -> PtyExecUpdate:
-        """Types, and says what came. Raises PtySessionNotFoundError, and RuntimeError where there is no terminal."""
+        """Types `chars`, returns new output. Raises PtySessionNotFoundError, and RuntimeError without a terminal."""
         terminal = self._terminals.get(session_id)
         if terminal is None:
             raise PtySessionNotFoundError(session_id=session_id)
@@ -134,9 +134,9 @@ class Terminals:
         wait = resolve_pty_write_yield_time_ms(yield_time_ms=asked, input_empty=not chars)
         if chars:
             if not terminal.tty:
-                raise RuntimeError("stdin is not available for this process")  # the SDK knows these words
+                raise RuntimeError("stdin is not available for this process")  # the SDK looks for this text
             try:
-                async with asyncio.timeout(wait / 1000):  # a command that does not read holds up nobody
+                async with asyncio.timeout(wait / 1000):  # a command that does not read must not block us
                     await terminal.process.write(chars.encode())
             except (OSError, TimeoutError):
                 pass
@@ -165,6 +165,6 @@ class Terminals:
                 await self._terminals.pop(oldest).close()
 
     async def pty_terminate_all(self) -> None:
-        """Kills them all."""
+        """Kills every command."""
         while self._terminals:
             await self._terminals.popitem()[1].close()

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: its tools, on a sandbox of yours. See docs/integrations/openai-agents.md."""
+"""OpenAI Agents SDK: its tools, in your sandbox. See docs/integrations/openai-agents.md."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SandboxShell:
         self._timeout, self._most = timeout, max_output
 
     async def __call__(self, request: ShellCommandRequest) -> ShellResult:
-        """Runs a call's commands one after another; what is behind one that ran too long is not run."""
+        """Runs a call's commands one after another; those after one that timed out are not run."""
         action = request.data.action
         seconds = _least(self._timeout, action.timeout_ms / 1000 if action.timeout_ms else None)
         outputs: list[ShellCommandOutput] = []

@@ -1,6 +1,6 @@
 """Pydantic AI: a workspace whose files and commands are a sandbox's. See docs/integrations/pydantic-ai.md.
 
-Everything waits in threads, by anyio, so that it works in asyncio and in trio, and for a sandbox of another process.
+Blocking calls run in threads, through anyio: this works with asyncio and trio, and with another process's sandbox.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SandboxWorkspace:
         self._sandbox: Sandbox | Client | None = None
         self._session: CodeSession | None = None
         self._starting = anyio.Lock()
-        self._room = anyio.CapacityLimiter(math.inf)  # a command that waits must not hold up a file
+        self._room = anyio.CapacityLimiter(math.inf)  # no limit: waiting commands must not block file operations
 
     @property
     def ref(self) -> WorkspaceRef | None:
@@ -155,12 +155,12 @@ class SandboxWorkspace:
         await self._in_thread(remove)
 
     async def exists(self, path: str) -> bool:
-        """Whether there is something. Raises OSError."""
+        """Whether the path exists. Raises OSError."""
         sandbox = await self._started()
         return await self._in_thread(lambda: sandbox.exists(path))
 
     async def realpath(self, path: str) -> str:
-        """The path with its links followed, inside; what is missing stays as it is written. Raises OSError."""
+        """The path with its links resolved inside; missing parts stay as written. Raises OSError."""
         sandbox = await self._started()
         return await self._in_thread(lambda: _real(sandbox, path))
 
@@ -185,7 +185,7 @@ class SandboxWorkspace:
     # -- its life
 
     async def close(self) -> None:
-        """Ends the sandbox that this made; one that was found by its ref is only left."""
+        """Ends the sandbox if this made it; one that was found by its ref goes on."""
         if self._sandbox is not None:
             await self._in_thread(self._sandbox.close)
 
@@ -200,7 +200,7 @@ class SandboxWorkspace:
         async with self._starting:
             if self._sandbox is not None:
                 return self._sandbox
-            with anyio.CancelScope(shield=True):  # one that was made has a name, also when nobody waits any more
+            with anyio.CancelScope(shield=True):  # keeps what was made, even if the caller is cancelled
                 self._sandbox = made = await self._in_thread(self._start)
             return made
 

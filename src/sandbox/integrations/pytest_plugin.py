@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MARK = "sandbox"
 INSIDE = (
-    "SANDBOX_PYTEST_INSIDE"  # a variable of the session inside: there `--sandbox` in a project's settings means nothing
+    "SANDBOX_PYTEST_INSIDE"  # set in the session inside, where `--sandbox` in a project's settings must have no effect
 )
 
 
@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Before any conftest.py is imported: tests, fixtures and what they import are all inside. Raises SystemExit."""
+    """Runs before any conftest.py is imported, so that the project's code is imported inside. Raises SystemExit."""
     if early_config.known_args_namespace.whole_in_sandbox and INSIDE not in os.environ:
         raise SystemExit(_session_inside(early_config))
 
@@ -51,7 +51,7 @@ def _session_inside(config: pytest.Config) -> int:
     command = [sys.executable, "-m", "pytest", *given, *colour]
     files: dict[str, Any] = {"root": str(root), "programs": [sys.executable]}
     package = Path(__file__).parents[1]
-    if not package.is_relative_to(sys.prefix):  # installed in place, as whoever works on it has it
+    if not package.is_relative_to(sys.prefix):  # an editable install
         files["allow_read"] = [str(package)]
     outputs = {"stdout": sys.stdout, "stderr": sys.stderr}
     code = 1
@@ -69,7 +69,7 @@ def _session_inside(config: pytest.Config) -> int:
 
 
 def _refuse_what_ran_already(root: Path) -> None:
-    """A project's settings (`-p NAME`) can have its code imported before any plugin is asked: then it ran outside."""
+    """Raises UsageError for code that ran outside: `-p NAME` in a project's settings imports it before our hook."""
     own = {Path(__file__).parent, Path(sys.prefix)}
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)

@@ -1,7 +1,7 @@
 """smolagents: a `PythonExecutor` whose code runs in a sandbox. See docs/integrations/smolagents.md.
 
-How tools and variables are sent is smolagents' own, as for its remote executors: as code and as JSON. Nothing that
-comes back is unpickled.
+smolagents itself sends tools and variables, as to its remote executors: as code and as JSON. Nothing that comes back
+is unpickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandbox.sessions.result import CodeResult
 SECONDS = 120.0
 OUTPUT_MOST = 100_000
 PACKAGES = "/tmp/.packages"  # inside, in memory
-# smolagents' own needs Pillow and NumPy inside, whatever the answer is. This writes what `SafeSerializer` reads.
+# smolagents' own version always needs Pillow and NumPy inside. This one writes what `SafeSerializer` reads.
 FINAL_ANSWER = """
 def final_answer(answer=None):
     import base64, json
@@ -50,7 +50,7 @@ def final_answer(answer=None):
 class SandboxExecutor(RemotePythonExecutor):  # type: ignore[misc]
     """`CodeAgent(tools, model, executor=SandboxExecutor())`. The agent's `cleanup` closes it, or a `with` statement.
 
-    Any module that is inside may be imported: what code can do is decided by the sandbox's policy, not by names.
+    Code may import any module that is inside: the sandbox's policy limits what it can do, not a list of names.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SandboxExecutor(RemotePythonExecutor):  # type: ignore[misc]
     ) -> None:
         """Takes a sandbox, which stays the caller's to close, or the configuration of one of its own.
 
-        `packages` are installed inside unless they are there, which the network's policy must allow. Raises what
+        `packages` are installed inside unless they are there already; the network policy must allow that. Raises what
         `Sandbox()` raises, and AgentError when a package cannot be installed.
         """
         super().__init__(list(packages), logger or AgentLogger(level=LogLevel.ERROR), allow_pickle=False)
@@ -101,7 +101,7 @@ class SandboxExecutor(RemotePythonExecutor):  # type: ignore[misc]
             raise AgentError(f"the final answer cannot be read: {problem}", self.logger) from problem
 
     def send_tools(self, tools: dict[str, Any]) -> None:
-        """Makes tools known inside, where they run. Raises AgentError when a package they need cannot be installed."""
+        """Sends tools inside, where they run. Raises AgentError when a package they need cannot be installed."""
         others = dict(tools)
         if type(tools.get("final_answer")) is FinalAnswerTool:
             del others["final_answer"]

@@ -62,12 +62,12 @@ Host {name}
 
 
 def client_settings(client: Client, program: list[str]) -> str:
-    """What belongs into `~/.ssh/config` for a sandbox; `program` is the words that start this `sandbox`.
+    """A sandbox's entry for `~/.ssh/config`; `program` is the command that starts this `sandbox`.
 
     Makes the owner's key the first time. Raises SandboxError.
     """
     words = [*program, "ssh-proxy", client.id]
-    # ssh hands the line to a shell, after it has replaced what begins with a %.
+    # ssh expands % sequences, then passes the line to a shell.
     proxy = " ".join(shlex.quote(word).replace("%", "%%") for word in words)
     return CLIENT.format(
         name=f"sandbox-{client.id}", id=client.id, user=_user(client), proxy=proxy, key=_quoted(_key())
@@ -75,7 +75,7 @@ def client_settings(client: Client, program: list[str]) -> str:
 
 
 def start_server(client: Client) -> tuple[list[str], str]:
-    """Puts what the server needs inside. Gives its command and a directory to remove later. Raises SandboxError."""
+    """Puts the server's files inside. Returns its command and the directory to remove later. Raises SandboxError."""
     if not client.exists(SERVER):
         raise SandboxError("there is no {server} in this sandbox: install openssh-server there", server=SERVER)
     place = f"/tmp/.sandbox-ssh-{os.urandom(8).hex()}"
@@ -89,7 +89,7 @@ def start_server(client: Client) -> tuple[list[str], str]:
 
 
 def _variables(client: Client) -> str:
-    """The sandbox's environment: sshd begins with an empty one, and tools would trust no certificate of the gate's."""
+    """The sandbox's environment: sshd starts with an empty one, and tools would not trust the gate's certificates."""
     found = client.exec(["env", "-0"], check=True).stdout_bytes.decode(errors="replace").split("\0")
     pairs = [one for one in found if "=" in one and not set(one) & set('"\\\n\r')]
     return "SetEnv " + " ".join(f'"{pair}"' for pair in pairs) + "\n" if pairs else ""

@@ -1,13 +1,13 @@
-"""The person's package caches, as tenants see them: read-only, under a layer of the project's own.
+"""The person's package caches, as tenants see them: read-only, under a layer that belongs to the project.
 
     ~/.sandbox/caches/<device>-<inode of the project>/
         project         the project's path; the set is for that directory at that path only
-        lock            whoever holds it has the layers
+        lock            the sandbox that holds it uses the layers
         together/upper  what was added; one overlay for as many caches as possible
         go-build/       a cache that tenants get empty
 
-Two overlays cannot share a layer, so of several sandboxes in one project the first has the kept ones, and the others
-have their own, which go with them. All of it is on the path of every `sandbox run`: one module, one overlay.
+Two overlays cannot share a layer. So of several sandboxes in one project the first gets the kept layers, and the others
+get layers of their own, which are removed with them. Every `sandbox run` does all this, hence one module, one overlay.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def shown_caches(found: Sequence[Found], filesystem: Filesystem, home: str, taken: Sequence[str]) -> Iterator[Found]:
-    """Those of the caches that were found to show, each with its path, which is the same inside. `taken`: paths that
-    something else is said about: the project, further paths, mounts, our own directories."""
+    """Which of the caches in `found` to show, each with its path, which is the same inside. `taken`: paths that are
+    used otherwise: the project, further paths, mounts, our own directories."""
     if any(is_beneath(home, one) for one in taken):
-        return  # the home is the project, or in it: its dot entries are hidden, and what is there is the project's
+        return  # the home is the project, or in it: its dot entries are hidden, and the rest belongs to the project
     denied = [absolute(one, filesystem.root) for one in filesystem.deny_read]
     for cache, path in found:
         others = [*taken, *denied, home]
@@ -50,8 +50,8 @@ class KeptLayers:
     """The layers of one sandbox; `close` gives them back."""
 
     def __init__(self, kept: str, root: str, own: Callable[[], str]) -> None:
-        """`kept`: where they are; `root`: the project; `own`: where layers go that are not kept, because another
-        sandbox has those; asked only then. Raises OSError."""
+        """`kept`: the directory of the kept layers; `root`: the project. `own` is called only if another sandbox uses
+        the kept layers, and returns a directory for layers that are not kept. Raises OSError."""
         self._kept = kept
         self._fd = _held(kept, root)
         self._own = None if self._fd >= 0 else own()
@@ -79,10 +79,10 @@ class KeptLayers:
 
 
 class KeptCaches(KeptLayers):
-    """Those over package caches."""
+    """The layers over package caches."""
 
     def __init__(self, home: str, root: str, entry: Callable[[], str]) -> None:
-        """`entry`: gives the sandbox's directory in the registry, asked only if it is needed. Raises OSError."""
+        """`entry` returns the sandbox's directory in the registry; called only if needed. Raises OSError."""
         super().__init__(directory_of(home, root), root, lambda: f"{entry()}/caches")
 
     def furnish(self, plan: Plan, caches: Sequence[Found]) -> None:
@@ -101,11 +101,11 @@ class KeptCaches(KeptLayers):
             hidden = (f"{path}/{one}" for one in cache.hidden if os.path.isdir(f"{path}/{one}"))
             plan.covers += (Tmpfs(one, 0o700, plan.scratch_size, optional=True) for one in hidden)
         for cache, path in caches:
-            if cache.own:  # nothing beneath, and such tools let several processes use one directory
+            if cache.own:  # it starts empty, and such tools let several processes use one directory
                 _make(f"{self._kept}/{cache.part}")
                 plan.show(f"{self._kept}/{cache.part}", path, True)
             if not any(is_beneath(path, place) for place, _ in plan.scratch):
-                plan.scratch.append((path, 0o700))  # beneath it: the tool's, where there can be no overlay
+                plan.scratch.append((path, 0o700))  # what the tool uses where no overlay is possible
                 plan.writable.append(path)
             for variable, value in cache.tells.items():
                 plan.environment.setdefault(variable, value.replace("{}", path))
@@ -125,10 +125,10 @@ def _make(directory: str) -> None:
 
 
 def _grouped(caches: Sequence[Found], kept: str) -> tuple[list[Found], list[Found]]:
-    """Those that can be in one overlay, and the rest.
+    """The caches that can share one overlay, and the rest.
 
-    The directories around them lie on top of each other there: none may have an entry of another cache's name, hold
-    another, or hold the layers.
+    The overlay stacks the directories that contain the caches. So none of these may have an entry with another cache's
+    name, contain another, or contain the layers.
     """
     together: list[Found] = []
     apart: list[Found] = []
@@ -154,7 +154,8 @@ def directory_of(home: str, root: str) -> str:
 
 
 def _held(directory: str, root: str) -> int:
-    """A descriptor that holds the project's layers; -1 when another sandbox does. Another project's are removed."""
+    """A descriptor that holds the lock of the project's layers; -1 when another sandbox holds it. Removes layers that
+    belong to another project."""
     while True:
         try:
             fd = os.open(f"{directory}/lock", LOCK, 0o600)

@@ -14,10 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
-RESOLVER = "198.18.0.2"  # the gate answers there, as at every address that is not on the loopback
+RESOLVER = "198.18.0.2"  # the gate answers there, as at every address that is not a loopback address
 
-# Files of /etc that configure programs and say nothing about this machine or its people. Programs in /usr need them:
-# Java's own `conf` is a link into /etc, and so are R's and LibreOffice's settings.
+# Files of /etc that configure programs and reveal nothing about this machine or its people. Programs in /usr need them:
+# Java's `conf` is a link into /etc, and so are the settings of R and LibreOffice.
 ETC = (
     "ssl/certs",
     "ssl/openssl.cnf",
@@ -54,7 +54,7 @@ ETC = (
     "xml",
 )
 ETC_VERSIONED = ("java-", "python3", "ImageMagick-")
-ETC_PHP = ("cli", "mods-available")  # of each version; the web server's are not
+ETC_PHP = ("cli", "mods-available")  # of each version; not those of the web server
 ORDINARY = 1000  # the first person's uid on most systems
 NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n"
@@ -93,14 +93,14 @@ def etc(plan: Plan, home: str) -> None:
 
 
 def ignore(plan: Plan, names: list[str]) -> None:
-    """Has git inside ignore these directories at the top of the project's repository.
+    """Makes git inside ignore these directories at the top of the project's repository.
 
     They are empty and cannot be removed: `git stash -u` and `git clean -d`, which remove empty directories, would fail.
     """
     repository = f"{plan.directory}/.git"
     if not names or not os.path.isdir(repository):
         return
-    # As a pattern, and then as a quoted word. Other repositories in the project may have such directories to add.
+    # As a pattern, and then quoted. Only for this repository: others in the project may track such directories.
     exactly = "".join(f"\\{sign}" if sign in "\\*?[" else sign for sign in repository)
     quoted = exactly.replace("\\", "\\\\").replace('"', '\\"')
     if "\n" in quoted:
@@ -115,9 +115,9 @@ def ignore(plan: Plan, names: list[str]) -> None:
 
 
 def hold(plan: Plan, files: list[str]) -> None:
-    """Has tenants see empty files of the host as devices that nobody can open, and git inside ignore them.
+    """Shows empty files of the host to tenants as devices that nobody can open, and makes git inside ignore them.
 
-    Those in the home stay empty files, which are frozen: git fails if it cannot read its settings there."""
+    Those in the home stay empty files, and are frozen: git fails if it cannot read its settings there."""
     home = os.path.realpath(os.path.expanduser("~"))
     shown = (path for path in files if os.path.dirname(path) != home)
     plan.covers += (Bind(path, "/dev/null", read_only=True, optional=True) for path in shown)
@@ -132,7 +132,7 @@ def hold(plan: Plan, files: list[str]) -> None:
 
 
 def add_git_setting(environment: dict[str, str], key: str, value: str) -> None:
-    """Adds a setting for git to those that the environment has."""
+    """Adds a setting for git to those in the environment."""
     said = environment.get("GIT_CONFIG_COUNT", "0")
     count = int(said) if said.isdecimal() else 0
     environment |= {
@@ -153,7 +153,7 @@ def _lines(entries: list[str]) -> bytes:
 
 
 def tenant(asked: str) -> tuple[str, int, int]:
-    """Who tenants are inside: name, user and group. On the host their files belong to the owner in any case.
+    """Who tenants are inside: name, user and group. On the host their files always belong to the owner.
 
     Root's tenants are not root: tar, cp and rsync fail when uid 0 may not change a file's owner. As an ordinary user
     they work.

@@ -1,5 +1,5 @@
-"""Hides and freezes parts of what is shown: blocked files, protected files, a person's dot entries, and what /proc says
-about the host."""
+"""Hides and freezes parts of what is shown: blocked files, protected files, a person's dot entries, and what /proc
+reveals about the host."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def hide_dot_entries(made: Layout, filesystem: Filesystem, home: str, visible: S
     if home in visible:
         directories, files = dot_entries.hidden_in_home(home, visible)
     elif made.hidden and filesystem.overlay:
-        directories = [home]  # the overlay's mount lies above that of the inside's own home
+        directories = [home]  # the overlay is mounted over the sandbox's own home
     if not (directories or files):
         return
     made.hidden = [*directories, *files]
@@ -94,8 +94,8 @@ def _show_again(plan: Plan, kept: Sequence[str]) -> None:
 def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: Repositories | None) -> None:
     """Covers blocked files, and makes read-only what programs on the host would run.
 
-    Outer paths first, because of two nested mounts the inner one counts. What has gone since needs no cover: if
-    something changed meanwhile, `recheck` searches again before any tenant runs.
+    Outer paths come first, so that of two nested mounts the inner one is visible. What has gone since needs no cover:
+    if something changed meanwhile, `recheck` searches again before any tenant runs.
     """
     filesystem, inside, covers = config.filesystem, made.views.inside, made.plan.covers
     made.search = Scanner(filesystem, made.views, own, secret_files(config), hidden=made.hidden).look()
@@ -121,7 +121,7 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
             if filesystem.show_host and mask.rule == SOCKET:
                 inode = None  # it may go meanwhile
             covers.append(Cover(name, mask.is_dir, rule=mask.rule, inode=inode))
-    # (Where everything is shown, what is denied elsewhere is covered already.)
+    # (With `show_host`, what is denied elsewhere is covered already.)
     places = [bind.target for bind in made.plan.binds if not inside(bind.target)] if not filesystem.show_host else []
     places += (path for _, path in made.caches)
     elsewhere = denied(filesystem, places, made.views.roots)
@@ -140,7 +140,7 @@ def show_sockets(plan: Plan, network: Network) -> None:
 
 
 def hide_proc(plan: Plan) -> None:
-    """Hides what /proc says about the host."""
+    """Hides what /proc reveals about the host."""
     for path in (f"/proc/{name}" for name in PROC_HIDDEN):
         try:
             mode = os.stat(path).st_mode

@@ -1,8 +1,8 @@
 """The root of an image as the system to run programs from.
 
-The image's files are a lower layer that nobody changes; what tenants change goes to a layer in memory that ends with
-the sandbox. Everything that the plan shows stands on top of it, as over the host's system. The image may be hostile:
-what is read of it here is bounded, and the guest follows none of its links.
+The image's files are a lower layer that nobody changes. What tenants change goes to a layer in memory that ends with
+the sandbox. Everything that the plan shows is mounted on top, as over the host's system. The image may be hostile: the
+amount that is read from it here is bounded, and the guest follows none of its links.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sandbox.policy.environment import EnvFilter
 
     class Image(Protocol):
-        """What is used of `images.image.Image` here."""
+        """The part of `images.image.Image` that is used here."""
 
         @property
         def root(self) -> str: ...
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Of the host's variables these say how to talk to the person, and nothing about where things are.
+# Variables of the host that say how to talk to the person, and nothing about where things are.
 OF_THE_PERSON = ("LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "TZ", "CI")
-MOST = 1 << 20  # bytes of a file of the image's that is read here
+MOST = 1 << 20  # bytes that are read of a file of the image
 NOBODY = 65534
 
 
 class ImageSystem(System):
-    """An image's files at `/`. `sealed`: tenants can change nothing of them, not even in the layer."""
+    """An image's files at `/`. `sealed`: tenants cannot change them, not even in the layer."""
 
     def __init__(self, image: Image, *, sealed: bool) -> None:
         self.image = image
@@ -52,9 +52,9 @@ class ImageSystem(System):
     def show(self, plan: Plan, home: str) -> None:
         plan.image = ImageRoot(self.image.root, plan.scratch_size)
         plan.sealed = self.sealed
-        plan.links = []  # /var/tmp and /var/run are the image's
+        plan.links = []  # the image has its own /var/tmp and /var/run
         if not self.sealed:
-            # These are in the layer, with what the image has there.
+            # These stay in the layer, with what the image has there.
             plan.scratch = [one for one in plan.scratch if one[0] not in ("/run", home) or not self._has(one[0])]
         self._etc(plan, home)
 
@@ -92,7 +92,7 @@ class ImageSystem(System):
         return [fields for line in text.splitlines() if len(fields := line.split(":")) >= 4 and fields[0]]
 
     def _user(self, said: str) -> tuple[str, int, int]:
-        """An image's `User`: a name or number, perhaps with a group. A number that its files do not know is taken."""
+        """Resolves an image's `User`: a name or number, perhaps with a group. A number need not be in its files."""
         user, _, group = said.partition(":")
         known = next((one for one in self._lines("/etc/passwd") if user in (one[0], one[2])), None)
         uid = _number(known[2] if known else user)
@@ -103,12 +103,12 @@ class ImageSystem(System):
         return (known[0] if known else "user"), uid, gid
 
     def _etc(self, plan: Plan, home: str) -> None:
-        """The image's users and the tenant among them; and how names are found, which is ours to say."""
+        """Adds the image's users, the tenant among them, and our own settings for finding names."""
         shell = next((one for one in ("/bin/bash", "/bin/sh") if inside(self.image.root, one)), "/bin/sh")
         users = {one[0]: ":".join(one) for one in self._lines("/etc/passwd") if len(one) == 7}
         users.setdefault("root", "root:x:0:0:root:/root:/bin/sh")
         users[plan.user] = f"{plan.user}:x:{plan.uid}:{plan.gid}:{plan.user}:{home}:{shell}"
-        # The first line with a number is that number's name.
+        # Of several lines with the same number, the first gives its name.
         ordered = [users.pop(plan.user), *users.values()]
         groups = {one[0]: ":".join(one) for one in self._lines("/etc/group") if len(one) == 4}
         groups.setdefault("root", "root:x:0:")

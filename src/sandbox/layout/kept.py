@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
     from sandbox.layout.layout import Layout
 
-STAGE = "/.state"  # taken away again before any tenant exists
+STAGE = "/.state"  # removed before any tenant exists
 
 
 def keep(made: Layout, kept: Sequence[tuple[str, str]], home: str, home_is_project: bool) -> None:
     """Adds them to the plan: directories, never single files, because programs save by renaming onto the old file.
 
-    They are no views of the host's trees: nothing there is hidden or frozen. Raises ConfigError where the whole home
-    would be kept and is the project too.
+    They are not views of the host's trees: nothing there is hidden or frozen. Raises ConfigError if the whole home is
+    to be kept and is also the project.
     """
     plan = made.plan
     for number, (source, target) in enumerate(kept):
@@ -29,7 +29,7 @@ def keep(made: Layout, kept: Sequence[tuple[str, str]], home: str, home_is_proje
                 )
             plan.scratch = [(path, mode) for path, mode in plan.scratch if path != home]
         if made.hidden:
-            # Something else is mounted over the home after what is shown: this comes after that.
+            # Something is mounted over the home after the binds, so this has to come later still.
             stage = f"{STAGE}-{number}"
             plan.show(source, stage, True)
             plan.covers += (Bind(target, stage, make=True), Unmount(stage))

@@ -36,7 +36,7 @@ class Layout:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.views = Views(())  # the host's trees that tenants see: the project and further paths
-        self.hidden: list[str] = []  # directories in them that they do not see
+        self.hidden: list[str] = []  # directories in those trees that tenants do not see
         self.search: Search | None = None  # the search of these trees
         self.notices: list[str] = []  # messages for the person at the start
         self.caches: list[tuple[Cache, str]] = []  # package caches of the person, with their paths
@@ -56,8 +56,8 @@ def layout(
     """The layout of one sandbox. Raises ConfigError for a root or path that cannot be used.
 
     `shown`: further directories of the host, where tenants will see them, and whether they can change them; the caller
-    has them mounted. `hiding`: inside paths at which it has something else mounted. `system`: what stands at `/`.
-    `kept`: directories of the sandbox's own and where in the home tenants see them; nothing in them is the host's.
+    mounts them. `hiding`: inside paths at which the caller mounts something else. `system`: what is at `/`.
+    `kept`: the sandbox's own directories, and where in the home tenants see them; nothing in them is the host's.
     """
     if config.filesystem.show_host:
         return _whole_host(config, identity, environment, repositories, system)
@@ -110,7 +110,7 @@ def _drop_links(plan: Plan) -> None:
 
 
 def _hide_home(made: Layout, home: str, visible: Sequence[str], hiding: Sequence[str]) -> Sequence[str]:
-    """Also where a directory above it is the project, the inside's home is its own. Returns all that is hidden."""
+    """Gives the sandbox its own home even if the project contains the home. Returns all paths that are hidden."""
     if home in visible or not any(is_beneath(home, one) for one in visible):
         return hiding
     made.hidden = [home]
@@ -146,7 +146,7 @@ def _whole_host(
     repositories: Repositories | None,
     system: System | None,
 ) -> Layout:
-    """The layout where everything can be read that is not denied."""
+    """The layout for `show_host`: tenants can read everything that is not denied."""
     from sandbox.layout import whole_host
 
     filesystem = config.filesystem
@@ -224,7 +224,7 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
 
 
 def _also_at(plan: Plan, path: str | None) -> None:
-    """A link to the project, if one is asked for, where nothing else is."""
+    """Adds a link to the project at `path`, unless something else is there."""
     if path is None:
         return
     taken = [bind.target for bind in plan.binds] + [one for one, _ in (*plan.scratch, *plan.links)]
@@ -254,7 +254,7 @@ def _repository(plan: Plan, home: str) -> list[str]:
     for path in shown:
         plan.show(path, path, False)
         plan.environment["GIT_DISCOVERY_ACROSS_FILESYSTEM"] = "1"  # the project is a mount, the directory above is not
-        # The directory that it is in is ours inside, which git would not trust.
+        # Inside, its parent is a directory that we made, which git would not trust.
         plan.files = [
             (name, mode, content + b"[safe]\n\tdirectory = *\n") if name == "/etc/gitconfig" else (name, mode, content)
             for name, mode, content in plan.files

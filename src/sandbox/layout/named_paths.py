@@ -1,7 +1,7 @@
-"""Which of the host's files the path lists name, to see later whether they would name others.
+"""Remembers which of the host's files the path lists name, to find out later whether they name others.
 
-A sandbox decides at its start what `deny_read: [**/.env]` means. One that is kept for many commands would not hide a
-file that was made since; whoever keeps it asks here before each command, and starts another one if need be.
+A sandbox decides at its start what `deny_read: [**/.env]` means. If it is kept for many commands, it does not hide a
+file that was made since. So its owner asks here before each command, and starts another sandbox if necessary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NamedPaths:
-    """What the lists name at this moment. Make it before the sandbox is built: what changes meanwhile then counts."""
+    """What the lists name at this moment. Create it before the sandbox is built, so that later changes are noticed."""
 
     def __init__(self, filesystem: Filesystem) -> None:
         """Raises ConfigError when the project does not exist."""
@@ -41,6 +41,6 @@ class NamedPaths:
                 except OSError:
                     continue
                 if is_reserved(info):
-                    continue  # it stands for a file that is not there
+                    continue  # it only keeps tenants from making a file of this name
                 found.add((path, os.path.realpath(path), info.st_dev, info.st_ino))
         return found

@@ -40,7 +40,7 @@ KERNEL = ("/dev", "/proc", "/sys")
 
 
 def _real(path: str, filesystem: Filesystem, key: str) -> str:
-    """The real path. Raises ConfigError where it is another one than was judged."""
+    """The real path. Raises ConfigError if it is not the path that was judged."""
     real = os.path.realpath(path)
     if real != path and path in filesystem.settled:
         raise ConfigError("{link!r} has become a link to elsewhere", path=f"filesystem.{key}", link=path)
@@ -48,8 +48,8 @@ def _real(path: str, filesystem: Filesystem, key: str) -> str:
 
 
 def frozen_project(filesystem: Filesystem) -> str | None:
-    """What makes the project read-only though nobody said so: a directory that programs on the host act on. Whoever
-    names the project in `allow_write` means it."""
+    """The directory that makes the project read-only although nobody asked for that, because programs on the host act
+    on it; None if there is none, or if `allow_write` names the project."""
     if filesystem.read_only or filesystem.overlay or filesystem.show_host:
         return None
     root = project_root(filesystem)
@@ -58,9 +58,9 @@ def frozen_project(filesystem: Filesystem) -> str | None:
 
 
 def acted_on(root: str) -> str | None:
-    """The directory that the project is, or lies in, and that programs on the host act on: `~/.claude`, `.git`.
+    """The directory that programs on the host act on (`~/.claude`, `.git`), if the project is that or is in it.
 
-    A repository that was made there, such as a worktree in `.claude/worktrees`, is a project as any other."""
+    A repository that was made there, such as a worktree in `.claude/worktrees`, is a project like any other."""
     place = root
     while place != "/":
         name = fold(os.path.basename(place))
@@ -95,8 +95,8 @@ def project_root(filesystem: Filesystem) -> str:
 def expanded(root: str, entry: str, *, through_links: bool = False) -> list[str]:
     """The existing paths that an entry of a path list means: the path it spells, or, where it is a glob, each match.
 
-    What a glob finds through a link beneath its literal part counts only with `through_links`: tenants of an earlier
-    run may have put it there. `src/**` is `src`, and a glob that is also the name of something there is that, too.
+    What a glob finds through a link below its literal part counts only with `through_links`: tenants of an earlier run
+    may have put the link there. `src/**` means `src`. A glob also means the file that has exactly that name.
     """
     path = os.path.normpath(os.path.join(root, os.path.expanduser(entry)))
     if path.endswith("/**"):
@@ -119,8 +119,8 @@ def expanded(root: str, entry: str, *, through_links: bool = False) -> list[str]
 
 
 def is_shared(path: str) -> bool:
-    """Whether a directory is one that all users share, such as /tmp: everybody writes there, it changes all the time,
-    and nobody's work is in it."""
+    """Whether all users share a directory, such as /tmp: everybody writes there, it changes all the time, and it holds
+    nobody's work."""
     info = os.stat(path)
     return bool(info.st_mode & stat.S_ISVTX and info.st_mode & stat.S_IWOTH)
 
@@ -128,8 +128,8 @@ def is_shared(path: str) -> bool:
 def writable_trees(
     filesystem: Filesystem, shown: Sequence[tuple[str, str, bool]] = (), *, searched: bool = False
 ) -> list[str]:
-    """The host's directories that tenants write into; `shown` are those that mounts add. `searched`: only those in
-    which somebody looks for what to hide and freeze. Raises ConfigError."""
+    """The host's directories that tenants can write to; `shown` are those that mounts add. `searched`: only those that
+    are searched for what to hide and freeze. Raises ConfigError."""
     root = project_root(filesystem)
     trees = [] if filesystem.read_only or filesystem.overlay else [root]
     for asked in filesystem.allow_write:
@@ -142,9 +142,9 @@ def writable_trees(
 
 
 def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
-    """The further paths; returns them as tenants see them. Raises ConfigError for one that cannot be shown."""
+    """Adds the further paths to the plan; returns them as tenants see them. Raises ConfigError if one is impossible."""
     shown: list[str] = []
-    home = os.path.realpath(os.path.expanduser("~"))  # where a directory above it is the project, it is not the host's
+    home = os.path.realpath(os.path.expanduser("~"))  # if it is below the project, tenants see an empty one instead
     for key, paths, writable in (
         ("allow_read", filesystem.allow_read, False),
         ("allow_write", filesystem.allow_write, True),
@@ -163,7 +163,7 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
                 )
             own_home = is_beneath(home, plan.directory) and home != plan.directory and is_beneath(real, home)
             if not writable and is_beneath(real, plan.directory) and not own_home:
-                shown.append(real)  # there already; a mount of its own would make it read-only
+                shown.append(real)  # it is there already; a mount of its own would make it read-only
                 continue
             if (
                 (writable and real in NO_PROJECT)
@@ -187,7 +187,7 @@ def _each(root: str, entries: list[str], key: str) -> Iterator[str]:
 
 
 def refuse_our_own(sources: list[str], own: list[str]) -> None:
-    """Config, record and registry are never a tenant's. Raises ConfigError. (What merely holds them, masks cover.)"""
+    """Raises ConfigError if a source is in our config, record or registry. (If it contains them, masks cover them.)"""
     for source in sources:
         if any(is_beneath(source, place) for place in own):
             raise ConfigError(

@@ -1,7 +1,7 @@
-"""Directories of the project that a program writes settings of its own to, such as `.claude`: `state.project`.
+"""Directories of the project to which a program writes its own settings, such as `.claude`: `state.project`.
 
-Programs on the host act on what is there, so tenants must not change it. They get an overlay instead: beneath is the
-project's directory, frozen, and above a layer that is kept for this project, in the state, where only the next sandbox
+Programs on the host act on what is there, so tenants must not change it. They get an overlay instead. Below is the
+project's directory, frozen. Above is a layer that is kept for this project, in the state, where only the next sandbox
 reads it. `of_project` in `state/places.py` says where; files and locks there are as in `caches.py`.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox.plan.mount_operations import Operation
     from sandbox.plan.plan import Plan
 
-STAGE = "/.project-state"  # taken away again before any tenant exists
+STAGE = "/.project-state"  # removed before any tenant exists
 
 
 class ProjectState(KeptLayers):
@@ -33,7 +33,7 @@ class ProjectState(KeptLayers):
         self._paths: list[str] = []  # what has a layer, if the kernel could make it
 
     def furnish(self, plan: Plan, names: Sequence[str]) -> None:
-        """Adds the layers to the plan, which hides and freezes everything else already."""
+        """Adds the layers to the plan, which must already hide and freeze everything else."""
         for name in names:
             path = f"{plan.directory}/{name}"
             if not _free(plan, path):
@@ -45,7 +45,7 @@ class ProjectState(KeptLayers):
             self._paths.append(path)
 
     def notices(self, pid: int | None) -> Iterator[Message]:
-        """What the person should know, once the walls stand. `pid`: a process inside."""
+        """What the person should know, once the walls are built. `pid`: a process inside."""
         names = [os.path.basename(path) for path in self._paths]
         if names and not _overlays(pid, self._paths):
             yield impossible(names)
@@ -58,11 +58,11 @@ class ProjectState(KeptLayers):
 
 
 def _lay(plan: Plan, path: str, stage: str) -> None:
-    """Where the kernel makes no overlay the directory is frozen, as any tenant's.
+    """Plans the overlay on `path`. If the kernel cannot make it, the directory stays frozen.
 
-    An overlay shows what lies beneath it, not what is mounted there: covers of blocked files come after it. Tenants may
-    have put something else at their path in an earlier run, so each takes what it finds; that hides the file as well.
-    What was frozen in the directory needs no mount: nothing is written to it.
+    An overlay shows the directory below it without the mounts there, so covers of blocked files come after it. Tenants
+    may have put something else at a cover's path in an earlier run, so each covers whatever it finds, which hides the
+    file as well. What was frozen in the directory needs no mount: nothing is written to it.
     """
     beneath = [one for one in plan.covers if one.path != path and is_beneath(one.path, path)]
     hidden = [one for one in beneath if isinstance(one, Cover)]
@@ -75,7 +75,7 @@ def _lay(plan: Plan, path: str, stage: str) -> None:
 
 
 def _free(plan: Plan, path: str) -> bool:
-    """Whether it is a directory of the project's that nothing else is said about."""
+    """Whether it is a directory of the project that the plan does not use otherwise."""
     if os.path.islink(path) or not os.path.isdir(path):
         return False
     shown = [one.target for one in plan.binds] + [one for one, _ in (*plan.scratch, *plan.links)]
@@ -91,7 +91,7 @@ def _onto_itself(one: Operation) -> bool:
 
 
 def impossible(names: Sequence[str]) -> Message:
-    """For the person, where there can be no layer."""
+    """The message for the person if no layer is possible."""
     return Message(
         "{directories} of the project cannot be written inside: no overlay is possible here",
         directories=_listed(names),
@@ -103,7 +103,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _overlays(pid: int | None, paths: Sequence[str]) -> bool:
-    """Whether an overlay is mounted on each of the paths, as far as we may know."""
+    """Whether an overlay is mounted on each of the paths. True if we may not look."""
     try:
         with open(f"/proc/{pid}/mountinfo", "rb") as file:
             lines = [line.split(b" ") for line in file]

@@ -1,4 +1,4 @@
-"""Files in whose place something else stands inside (`filesystem.replaced`)."""
+"""Files that have other content inside (`filesystem.replaced`)."""
 
 from __future__ import annotations
 

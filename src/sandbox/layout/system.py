@@ -43,11 +43,11 @@ class System(ABC):
         return []
 
     def tenant(self, asked: str) -> tuple[str, int, int] | None:
-        """Whom tenants are inside (name, user, group), where the system says so; `asked` is the setting `user`."""
+        """Who tenants are inside (name, user, group), if the system decides that; `asked` is the setting `user`."""
         return None
 
     def environment(self, variables: EnvFilter, given: Mapping[str, str]) -> dict[str, str]:
-        """The tenants' variables. `given` are the host's, of which `variables` says which may pass."""
+        """The tenants' variables. `given` are the host's; `variables` says which of them may pass."""
         return variables.filter(given)
 
     def path(self, environment: Mapping[str, str], visible: Sequence[str]) -> str:
@@ -60,7 +60,7 @@ class System(ABC):
 
 
 class HostSystem(System):
-    """The host's `/usr` and its like, with an `/etc` written here."""
+    """The host's `/usr` and similar directories, with an `/etc` written here."""
 
     def show(self, plan: Plan, home: str) -> None:
         for path in SYSTEM:

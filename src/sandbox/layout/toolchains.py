@@ -58,7 +58,8 @@ def toolchain_roots(path: str, home: str, project: str) -> list[str]:
 
 
 def hidden_program(name: str, path: str, plan: Plan) -> str | None:
-    """Why tenants do not have a command that the owner has, and what to add; None when the owner has none either."""
+    """Why tenants do not have a command that the owner has, and how to show it; None if the owner does not have it
+    either, or if tenants can see it."""
     import shutil
 
     found = shutil.which(name, path=path)
@@ -80,7 +81,7 @@ def hidden_program(name: str, path: str, plan: Plan) -> str | None:
 
 
 def _roots_of(entry: str, home: str) -> Iterator[str]:
-    """The roots behind one directory on PATH, through whatever links its programs are."""
+    """The roots behind one directory on PATH. Follows the links among its programs."""
     if not os.path.isdir(entry):
         return
     if _needs_binding(entry, home):
@@ -98,10 +99,10 @@ def _roots_of(entry: str, home: str) -> Iterator[str]:
 
 
 def _pythons_of(entry: str, home: str) -> Iterator[str]:
-    """The Python installations behind a `bin` directory of the project's own.
+    """The Python installations behind a `bin` directory of the project.
 
-    A tenant writes there, so it must not choose what the next run sees: its links and its `pyvenv.cfg` count only where
-    they lead to an interpreter with its library beside it, and show no more than that.
+    A tenant writes there, and must not choose what the next run sees. So its links and its `pyvenv.cfg` count only if
+    they lead to an interpreter with its library beside it, and they show no more than that.
     """
     if not os.path.isdir(entry):
         return
@@ -134,7 +135,7 @@ def installation_of(program: str, home: str) -> Iterator[str]:
 
 
 def _behind(file: str, home: str) -> Iterator[str]:
-    """The roots behind one program. Of one directly in the home directory, or above it, only the file is shown: the
+    """The roots behind one program. If a root would be the home directory, or one above it, only the file is shown: the
     rest is private."""
     for root in _installation(os.path.dirname(file), home):
         yield file if is_beneath(home, root) else root
@@ -167,7 +168,7 @@ def _installation(directory: str, home: str) -> Iterator[str]:
 
 
 def _link_targets(directory: str) -> Iterator[str]:
-    """Where the links in a directory of programs lead, when that is outside the directory."""
+    """The targets of links in a directory of programs, if they are outside the directory."""
     try:
         with os.scandir(directory) as entries:
             links = [entry.path for entry in entries if entry.is_symlink() and "/" in os.readlink(entry.path)]
@@ -180,7 +181,7 @@ def _link_targets(directory: str) -> Iterator[str]:
 
 
 def _base_python(config: str) -> str | None:
-    """The interpreter's directory that a venv was made from."""
+    """The directory of the interpreter that a venv was made from."""
     try:
         with open(config, encoding="utf-8", errors="replace") as lines:
             for line in lines:

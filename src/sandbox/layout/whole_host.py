@@ -1,9 +1,9 @@
-"""The whole of the host at `/`, read-only: what srt's users expect (`filesystem.show_host`).
+"""The whole host at `/`, read-only: what srt's users expect (`filesystem.show_host`).
 
-Each entry of the host's root is one recursive bind. What no process may see of it is covered: our own config, record
-and registry, other places where the kernel tells about the host's processes, and what `deny_read` names. The host's
-Unix sockets cannot be covered one by one, since any directory may get one at any time: tenants cannot make Unix sockets
-here.
+Each entry of the host's root is one recursive bind. What no tenant may see is covered: our own config, record and
+registry, further mounts in which the kernel shows the host's processes, and what `deny_read` names. The host's Unix
+sockets cannot be covered one by one, because a new one may appear in any directory at any time. So tenants cannot make
+Unix sockets here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class WholeHost(System):
 
 
 def _names(plan: Plan) -> None:
-    """The gate resolves names: on the host, as it does for srt's proxy. The host's own files would point elsewhere."""
+    """Makes the gate resolve names, on the host, as with srt's proxy. The host's own files would point elsewhere."""
     written = {"hosts": HOSTS, "resolv.conf": f"nameserver {RESOLVER}\n".encode(), "nsswitch.conf": _nsswitch()}
     for name, content in written.items():
         real = os.path.realpath(f"/etc/{name}")
@@ -77,11 +77,12 @@ def _nsswitch() -> bytes:
 
 
 def show_writable(plan: Plan, filesystem: Filesystem, notices: list[str]) -> list[str]:
-    """What tenants may write: the project, unless it is read-only, and `allow_write`. Returns the real paths.
+    """Adds what tenants may write to: the project, unless it is read-only, and `allow_write`. Returns the real paths.
+    Raises ConfigError.
 
-    What is not there is left out, as srt does, with a notice. What lies beneath another path needs no mount of its own,
-    and must not get one: tenants of an earlier run may have put a link there. But in a directory that all share (/tmp),
-    which is not searched, the project is a tree of its own.
+    What does not exist is left out, as srt does, with a notice. What is below another path needs no mount of its own,
+    and must not get one: tenants of an earlier run may have put a link there. But in a directory that all users share
+    (/tmp), which is not searched, the project is a tree of its own.
     """
     denied = _denied(plan.directory, filesystem)
     asked = [] if filesystem.read_only else [plan.directory]
@@ -89,7 +90,7 @@ def show_writable(plan: Plan, filesystem: Filesystem, notices: list[str]) -> lis
         found = expanded(plan.directory, entry)
         if entry == TMPDIR:
             found = [TMPDIR] if _own_temporary() else []
-        elif entry in ALWAYS_WRITABLE:  # a convenience, which must not open what was denied
+        elif entry in ALWAYS_WRITABLE:  # a convenience, which must not uncover what was denied
             found = [one for one in found if not any(is_beneath(os.path.realpath(one), place) for place in denied)]
         if not found and entry not in ALWAYS_WRITABLE:
             notices.append(Message("{path} does not exist and is left out of what can be written", path=entry))
@@ -109,7 +110,7 @@ def show_writable(plan: Plan, filesystem: Filesystem, notices: list[str]) -> lis
 
 
 def _own_temporary() -> bool:
-    """Makes srt's directory for temporary files; False where it is somebody else's."""
+    """Makes srt's directory for temporary files; False if it belongs to somebody else."""
     try:
         os.mkdir(TMPDIR, 0o700)
     except OSError:
@@ -122,8 +123,8 @@ def _own_temporary() -> bool:
 
 
 def hide_of_host(plan: Plan, config: Config, own: Iterable[str], writable: Sequence[str]) -> None:
-    """Covers what is nobody's, and what `deny_read` names, where nobody searches for it: outside of `writable`, and in
-    what is shared of that. What is covered or searched there stays where it is: so do the directories above it."""
+    """Covers what no tenant may see, and what `deny_read` names, in places that are not searched: outside `writable`,
+    and in directories of it that all users share. Pins the directories above what is covered, frozen or searched."""
     filesystem = config.filesystem
     searched = [one for one in writable if not is_shared(one)]
     denied = _denied(plan.directory, filesystem)
@@ -133,7 +134,7 @@ def hide_of_host(plan: Plan, config: Config, own: Iterable[str], writable: Seque
     _hollow(plan, {path: kept for path, kept in hollow.items() if kept and path not in kept}, writable)
     _names(plan)
     for path in own:
-        os.makedirs(path, 0o700, exist_ok=True)  # made while tenants run, it would be in sight
+        os.makedirs(path, 0o700, exist_ok=True)  # if it were made while tenants run, they would see it
     found = [Cover(path, True, rule=OWN) for path in own]
     secrets = ((os.path.realpath(os.path.expanduser(path)), rule) for path, rule in secret_files(config).items())
     found += (Cover(path, False, rule=rule) for path, rule in secrets)
@@ -167,8 +168,9 @@ def _above(paths: Iterable[str], trees: Sequence[str]) -> list[str]:
 
 
 def _opened(root: str, entry: str, filesystem: Filesystem) -> Iterator[str]:
-    """The real paths that an entry of `allow_read` opens again. A link on the way there opens nothing, since a tenant
-    of an earlier run may have put it there; but one by which `deny_read` names its directory is the person's own."""
+    """The real paths that an entry of `allow_read` makes readable again. A path with a link in it counts for nothing,
+    because a tenant of an earlier run may have made the link, unless `deny_read` names its directory by the same link:
+    that one is the person's own."""
     tops = {os.path.normpath(os.path.join(root, os.path.expanduser(one))) for one in filesystem.deny_read}
     for path in expanded(root, entry):
         real = os.path.realpath(path)
@@ -194,7 +196,7 @@ def _denied(root: str, filesystem: Filesystem) -> list[str]:
 
 
 def _hollow(plan: Plan, hollow: dict[str, list[str]], writable: Sequence[str]) -> None:
-    """Empties directories but for what stays visible in them: also what is made there later is not in sight."""
+    """Shows directories as empty except for what stays visible in them. So what is made there later is hidden too."""
     number = 0
     for path, kept in hollow.items():
         plan.covers.append(Tmpfs(path, 0o755, 2**20))
@@ -202,7 +204,7 @@ def _hollow(plan: Plan, hollow: dict[str, list[str]], writable: Sequence[str]) -
         for one in sorted(dict.fromkeys(kept), key=len):
             over = [other for other in mounted if is_beneath(one, other)]
             if over and (one not in writable or over[-1] in writable):
-                continue  # it is there with what it lies in
+                continue  # it is visible with the directory that contains it
             stage = f"{STAGE}-{number}"
             number += 1
             plan.show(one, stage, one in writable)
@@ -212,7 +214,7 @@ def _hollow(plan: Plan, hollow: dict[str, list[str]], writable: Sequence[str]) -
 
 
 def _kernel_mounts() -> Iterator[str]:
-    """Mounts that are the kernel's word about the host, wherever they are: a second /proc shows its processes."""
+    """Mounts in which the kernel describes the host, wherever they are: a second /proc shows the host's processes."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
         for line in mounts:
             before, _, after = line.partition(" - ")
@@ -224,7 +226,7 @@ def _kernel_mounts() -> Iterator[str]:
 
 
 def _reachable(path: str) -> str:
-    """`path`, or the directory above it that we cannot enter: nothing can be mounted beneath that."""
+    """`path`, or the directory above it that we cannot enter, because nothing can be mounted below that."""
     while path != "/":
         try:
             os.stat(path)
@@ -244,7 +246,7 @@ def _unescaped(path: str) -> str:
 
 
 def host_sockets(plan: Plan, network: Network) -> None:
-    """Unix sockets: none, all in sight, or those that were named, and then the others that there are are covered."""
+    """Allows no Unix sockets, all that are visible, or those that were named; then it covers the others that exist."""
     asked = [os.path.realpath(os.path.join(plan.directory, os.path.expanduser(one))) for one in network.unix_sockets]
     plan.unix_sockets = bool(asked)
     if not asked or "*" in network.unix_sockets:
@@ -257,7 +259,7 @@ def host_sockets(plan: Plan, network: Network) -> None:
 
 
 def drop_inner_covers(plan: Plan) -> None:
-    """One cover for each place: nobody gets through an outer one, and who builds the walls would wait at a tripwire."""
+    """Keeps one cover for each place. Nobody gets through an outer one, and mounting below a tripwire would hang."""
     covers = {one.path: one for one in reversed(plan.covers) if isinstance(one, Cover)}  # the first of each path
     kept: set[Cover] = set()
     outer: Cover | None = None
@@ -269,8 +271,8 @@ def drop_inner_covers(plan: Plan) -> None:
 
 
 def first_in_sight(plan: Plan, places: Sequence[str]) -> str:
-    """The first of some directories that nothing hides; else `/`. As with srt, a command starts also where it may not
-    look."""
+    """The first of some directories that nothing hides, or `/`. As with srt, a command starts even if the project is
+    hidden from it."""
     for place in places:
         over = [one for one in plan.covers if is_beneath(place, one.path) and isinstance(one, (Cover, Tmpfs, Bind))]
         if not over or isinstance(over[-1], Bind):
@@ -279,7 +281,8 @@ def first_in_sight(plan: Plan, places: Sequence[str]) -> str:
 
 
 def environment(plan: Plan, home: str) -> dict[str, str]:
-    """What differs inside. A directory for temporary files is srt's where it can be written, else the sandbox's own."""
+    """The variables that differ inside. TMPDIR is srt's directory if that is writable, or /tmp, or else the sandbox's
+    own."""
     temporary = next(
         (one for one in (TMPDIR, "/tmp") if any(is_beneath(one, top) for top in plan.writable)), "/dev/shm"
     )

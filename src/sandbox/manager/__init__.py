@@ -1,1 +1,1 @@
-"""Managed sandboxes: kept healthy, started again when they fail, stopped at once when somebody says so."""
+"""Managed sandboxes: kept healthy, restarted when they fail, stopped at once on request."""

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# A managed sandbox lives long: `standard` bounds what one process can hold open. (Its limit on processes is Sandbox's.)
+# A managed sandbox lives long, so mode `standard` bounds open files per process. (`Sandbox` itself bounds processes.)
 STANDARD_OPEN_FILES = 16384
 
 
 def read(config: Mapping[str, Any] | Config) -> Config:
-    """A configuration of the caller's own. Raises ConfigError with the field's own name."""
+    """The configuration as a `Config` that the caller may change. Raises ConfigError with the field's own name."""
     found = config.copy() if isinstance(config, Config) else Config.read(spelled(config))
     found.filesystem.root = absolute(found.filesystem.root, os.getcwd())
     return found
 
 
 def in_force(config: Config) -> Config:
-    """What a sandbox is started with: the limits of mode `standard` where none are set."""
+    """The configuration to start a sandbox with: adds the limits of mode `standard` where none are set."""
     if config.mode != "standard" or config.limits.open_files is not None:
         return config
     limited = config.copy()
@@ -46,7 +46,7 @@ def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_mode(config: Config, mode: str) -> Config:
-    """The same in another mode. Raises ConfigError."""
+    """The same configuration in another mode. Raises ConfigError."""
     changed = config.copy()
     changed.mode = Config.read({"mode": mode}).mode
     return changed

@@ -1,4 +1,4 @@
-"""Ending a sandbox for certain: nicely, then by killing what holds it up."""
+"""Ends a sandbox reliably: first politely, then by force."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def end(sandbox: Sandbox, patience: float) -> bool:
-    """Closes a sandbox. Returns whether force was needed. Comes back after three times `patience` at the latest.
+    """Closes a sandbox. Returns whether force was needed, after three times `patience` at the latest.
 
     The guest is the first process of the sandbox's pid namespace: when it is killed, the kernel ends everything else.
     """
@@ -34,7 +34,7 @@ def end(sandbox: Sandbox, patience: float) -> bool:
 def _close(sandbox: Sandbox) -> None:
     try:
         sandbox.close()
-    except Exception as problem:  # noqa: BLE001 - it is given up in any case
+    except Exception as problem:  # noqa: BLE001 - the sandbox is given up in any case
         import sys
 
         print(f"sandbox: {sandbox.id} did not end cleanly: {problem!r}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Whether a sandbox works: a command in it, its gate, and room on the disk and in memory."""
+"""Checks whether a sandbox works: a command in it, its gate, and free space on disk and in memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sandbox.errors import SandboxError
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
-LEAST_DISK = 64 * 2**20  # bytes that must be free where the workspace is
-LEAST_MEMORY = 64 * 2**20  # of the machine
-MOST_MEMORY = 0.98  # of the sandbox's own limit
+LEAST_DISK = 64 * 2**20  # bytes that must be free on the workspace's file system
+LEAST_MEMORY = 64 * 2**20  # bytes that must be free on the machine
+MOST_MEMORY = 0.98  # share of the sandbox's own limit that may be in use
 
 
 class Health(msgspec.Struct, omit_defaults=False):
-    """One look: what was checked, and what was wrong with it ("" where nothing was)."""
+    """The result of one check: each thing that was checked, and what was wrong with it ("" for nothing)."""
 
     healthy: bool
     checks: dict[str, str]
@@ -28,7 +28,7 @@ class Health(msgspec.Struct, omit_defaults=False):
 
 
 def check(sandbox: Sandbox, patience: float) -> Health:
-    """Looks at everything. Never raises: what cannot be looked at is not healthy."""
+    """Checks everything. A check that fails with an error counts as unhealthy."""
     checks = {
         "command": _of(lambda: _command(sandbox, patience)),
         "gate": _of(lambda: _gate(sandbox, patience)),
@@ -46,7 +46,7 @@ def _of(look: object) -> str:
 
 
 def _command(sandbox: Sandbox, patience: float) -> str:
-    """The shortest way through the guest and back."""
+    """Runs the shortest possible command through the guest."""
     result = sandbox.exec(["/bin/sh", "-c", "exit 0"], timeout=patience)
     if result.timed_out:
         return f"a command did not end within {patience:g} s"
@@ -76,7 +76,7 @@ def _memory(sandbox: Sandbox) -> str:
 
 
 def _available() -> int | None:
-    """What the kernel says could be used without swapping; None where it does not say."""
+    """The memory that is available without swapping, in bytes; None where the kernel does not report it."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)

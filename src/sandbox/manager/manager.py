@@ -1,4 +1,4 @@
-"""A managed sandbox: started, watched, started again when it fails, and stopped for certain."""
+"""A managed sandbox: started, watched, restarted when it fails, and stopped reliably."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
 
-EVENTS = 100  # that are kept
+EVENTS = 100  # how many are kept
 
 
 class Happened(msgspec.Struct, omit_defaults=True):
@@ -37,10 +37,10 @@ class Happened(msgspec.Struct, omit_defaults=True):
 
 
 class SandboxManager:
-    """Keeps one sandbox running. Safe to use from many threads: of two calls that contradict each other one is refused.
+    """Keeps one sandbox running. Thread-safe: of two contradictory calls, one is refused.
 
-    `config` is a SandboxManagerConfig (docs/manager.md) or a `Config`; `settings` say how often it is looked at, and
-    when to give up.
+    `config` is a SandboxManagerConfig (docs/manager.md) or a `Config`; `settings` say how often the sandbox is checked,
+    and when to give up.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class SandboxManager:
         self._state = states.UNINITIALIZED
         self._changed = Condition()
         self._sandbox: Sandbox | None = None
-        self._previous: str | None = None  # the id of the one before, whose changes a recovery carries over
-        self._first: str | None = None  # of all that were started; `Entry.family`
+        self._previous: str | None = None  # the id of the last sandbox, whose changes a recovery carries over
+        self._first: str | None = None  # the id of the first sandbox that was started; `Entry.family`
         self._health: health.Health | None = None
         self._failures = 0
         self._attempts = 0
@@ -80,7 +80,7 @@ class SandboxManager:
 
     @property
     def sandbox(self) -> Sandbox | None:
-        """The sandbox itself, while there is one."""
+        """The sandbox itself; None while there is none."""
         return self._sandbox
 
     def status(self) -> dict[str, Any]:
@@ -102,12 +102,13 @@ class SandboxManager:
             }
 
     def events(self) -> list[Happened]:
-        """The last 100 steps, the oldest first."""
+        """The last 100 steps, oldest first."""
         with self._changed:
             return list(self._events)
 
     def on_event(self, listener: Callable[[Happened], object]) -> Callable[[], None]:
-        """Calls `listener` with every step from now on, in the thread where it happens. Returns what ends that."""
+        """Calls `listener` with every step from now on, in the thread where it happens. Returns a function that
+        unsubscribes it."""
         with self._changed:
             self._listeners = (*self._listeners, listener)
 
@@ -127,7 +128,7 @@ class SandboxManager:
     def recover(self) -> None:
         """Ends what is left of a degraded or stopped sandbox, and starts it again with its workspace.
 
-        Raises WrongState, and what `Sandbox` raises; then it is degraded.
+        Raises WrongState, and what `Sandbox` raises; in the latter case it is degraded afterwards.
         """
         self._step("recover", "recovering")
         self._build()
@@ -152,7 +153,7 @@ class SandboxManager:
             self._move("stopped", "stopped by force" if forced else "stopped")
 
     def change_mode(self, mode: str) -> None:
-        """Goes over to another mode, on the record; a sandbox that runs is started again. Raises ConfigError."""
+        """Changes the mode and records that; restarts a running sandbox. Raises ConfigError and what `start` raises."""
         from sandbox.manager.config import with_mode
 
         with self._changed:
@@ -174,12 +175,12 @@ class SandboxManager:
         try:
             return sandbox.exec(command, cwd=workdir, timeout=timeout)
         except SandboxClosed:
-            self._wake.set()  # the watcher looks now, not at the next interval
+            self._wake.set()  # the watcher checks now, not after the interval
             raise
 
     @property
     def walled(self) -> bool:
-        """Whether commands run behind walls (not in mode `off`)."""
+        """Whether commands run behind walls, which they do not in mode `off`."""
         from sandbox.config.modes import without_walls
 
         return not without_walls(self.config)
@@ -187,12 +188,12 @@ class SandboxManager:
     # -- building, in the caller's thread or the watcher's
 
     def _build(self) -> None:
-        """From `initializing` or `recovering` to ready, or back. A stop in between wins."""
+        """Goes from `initializing` or `recovering` to ready, or back on failure. A stop in between wins."""
         from sandbox.manager.config import in_force
 
         old = self._take_old()
         try:
-            os.makedirs(self.config.filesystem.root, exist_ok=True)  # a workspace that somebody removed
+            os.makedirs(self.config.filesystem.root, exist_ok=True)  # somebody may have removed the workspace
             sandbox = self._create(in_force(self.config))
         except BaseException as problem:
             self._failed(problem)
@@ -219,8 +220,8 @@ class SandboxManager:
         return old if self._state == states.RECOVERING else None
 
     def _remember(self, sandbox: Sandbox) -> None:
-        """All that this manager starts have one set of counts (limits of signing): a tenant that crashes its sandbox,
-        and is started again, does not begin anew."""
+        """Makes all sandboxes of this manager share one set of counts (the limits of signing), so that a tenant cannot
+        reset them by crashing its sandbox."""
         if self._first is None:
             self._first = sandbox.id
         else:
@@ -235,7 +236,7 @@ class SandboxManager:
     def _ready(self, sandbox: Sandbox) -> bool:
         with self._changed:
             if self._state not in (states.INITIALIZING, states.RECOVERING):
-                return False  # stopped meanwhile
+                return False  # it was stopped meanwhile
             self._sandbox = sandbox
             self._previous = sandbox.id
             self._failures = self._attempts = 0
@@ -254,7 +255,7 @@ class SandboxManager:
     # -- watching
 
     def _watch(self) -> None:
-        """Until the sandbox is stopped: looks, and recovers what stays degraded, each time after a longer pause."""
+        """Checks the sandbox until it is stopped. Recovers it while it is degraded, after longer and longer pauses."""
         pause = self.settings.interval
         while True:
             self._wake.wait(pause)
@@ -287,18 +288,18 @@ class SandboxManager:
                 self._tell("health", wrong, {"failures": self._failures})
 
     def _try_recovery(self) -> float:
-        """One attempt, when its time has come. Returns how long to wait before the next look."""
+        """Makes one attempt, when it is due. Returns how long to wait before the next check."""
         pause = self.settings.backoff(self._attempts)
         if self._attempts >= self.settings.attempts:
-            return self.settings.interval  # a person has to look
+            return self.settings.interval  # given up: a person has to look
         if self._attempts and self._wake.wait(pause):
             self._wake.clear()
-            return 0.0  # somebody stopped it, or a command noticed something: look first
+            return 0.0  # it was stopped, or a command found the sandbox closed: check first
         self._attempts += 1
         attempts = self._attempts
         try:
             self.recover()
-        except Denied as refused:  # the kill switch: no use trying again until somebody starts it
+        except Denied as refused:  # the kill switch: trying again is useless until somebody starts it
             self._tell("recovery", str(refused), {"attempt": attempts})
             self._attempts = self.settings.attempts
         except (SandboxError, OSError) as problem:
@@ -313,7 +314,7 @@ class SandboxManager:
             self._move(step, detail)
 
     def _move(self, step: str, detail: str, metadata: Mapping[str, str | int] | None = None) -> None:
-        """Changes the state, under the lock. Raises WrongState."""
+        """Changes the state; the caller holds the lock. Raises WrongState."""
         before, self._state = self._state, states.after(self._state, step)
         self._changed.notify_all()
         self._tell(

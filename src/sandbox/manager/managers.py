@@ -1,4 +1,4 @@
-"""Managed sandboxes by name. `default` is the one that the specification's paths mean."""
+"""Managed sandboxes by name. The specification's paths are about the one called `default`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DEFAULT = "default"
 
 
 class Managers:
-    """Safe to use from many threads."""
+    """All managed sandboxes of a server. Thread-safe."""
 
     def __init__(self, make: Callable[[str, Mapping[str, Any] | None], SandboxManager]) -> None:
-        """`make(name, config)` makes a manager, which starts nothing."""
+        """`make(name, config)` makes a manager without starting its sandbox."""
         self._make = make
         self._known: dict[str, SandboxManager] = {}
         self._lock = Lock()
 
     def get(self, name: str = DEFAULT) -> SandboxManager:
-        """Raises NotFound; the default one is made when it is first asked for."""
+        """The manager of that name; the default one is made on first use. Raises NotFound."""
         with self._lock:
             found = self._known.get(name)
             if found is None and name == DEFAULT:
@@ -35,7 +35,7 @@ class Managers:
         return found
 
     def add(self, name: str, config: Mapping[str, Any]) -> SandboxManager:
-        """A new one. Raises SandboxError while one of that name runs, ConfigError."""
+        """Makes a manager; replaces a stopped one. Raises SandboxError while one of that name runs, and ConfigError."""
         with self._lock:
             old = self._known.get(name)
             if old is not None and old.state not in (states.UNINITIALIZED, states.STOPPED):
@@ -48,7 +48,7 @@ class Managers:
             return list(self._known.values())
 
     def stop_all(self) -> None:
-        """Ends all of them, each within its own patience."""
+        """Stops all of them at the same time; each takes at most its own patience."""
         from threading import Thread
 
         stopping = [Thread(target=one.stop) for one in self.all() if one.state != states.UNINITIALIZED]

@@ -1,7 +1,7 @@
-"""Carrying what an ended sandbox had changed into the one that takes its place.
+"""Carries the changes of an ended sandbox over into its replacement.
 
-Where the workspace is the host's own directory there is nothing to do: it was written there. In an overlay the changes
-are the old sandbox's, so they are made again in the new one, through its own guest.
+If the workspace is the host's own directory, there is nothing to do: the changes were written there. With an overlay,
+they belong to the old sandbox, so they are made again in the new one, through its own guest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PIECE = 2**20
 
 
 def restore(old: str, sandbox: Sandbox) -> tuple[int, list[str]]:
-    """Makes the changes of the ended sandbox `old` again. Returns how many, and the paths that could not be."""
+    """Makes the changes of the ended sandbox `old` again. Returns how many were made, and the paths that failed."""
     from sandbox.vfs.workspace import Workspace
 
     try:
@@ -31,7 +31,7 @@ def restore(old: str, sandbox: Sandbox) -> tuple[int, list[str]]:
         return 0, []
     made, failed = 0, []
     changes = workspace.changes()
-    # Directories before what is in them; what is deleted goes first, deepest first, to make room.
+    # Deletions first, deepest first, to make room; then directories before what is in them.
     deleted = sorted((one for one in changes if one.after is None), key=lambda one: -one.path.count("/"))
     for change in [*deleted, *(one for one in changes if one.after is not None)]:
         try:

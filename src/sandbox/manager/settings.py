@@ -6,7 +6,8 @@ import msgspec
 
 
 class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Times in seconds. After `failures` failed checks in a row a sandbox is degraded; `attempts` recoveries follow."""
+    """Times are in seconds. A sandbox is degraded after `failures` failed checks in a row; then up to `attempts`
+    recoveries follow."""
 
     interval: float = 15.0
     patience: float = 5.0
@@ -18,10 +19,10 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     end_patience: float = 10.0
 
     def backoff(self, attempt: int) -> float:
-        """How long to wait before an attempt: twice as long each time."""
+        """How long to wait before an attempt: twice as long each time, up to `longest_pause`."""
         return 0.0 if attempt == 0 else min(self.longest_pause, self.first_pause * 2.0 ** (attempt - 1))
 
     @property
     def longest_end(self) -> float:
-        """How long an end can take at most, with all its steps."""
+        """The longest that ending a sandbox can take, with all its steps."""
         return 3 * self.end_patience + 5.0

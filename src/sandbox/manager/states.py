@@ -2,9 +2,9 @@
 
 Two rules about this file:
 
-1. The state changes here and nowhere else. Whoever does something asks first (`happen`), under the manager's lock; a
-   step that the table does not have raises WrongState and changes nothing.
-2. Nothing here starts, stops or waits for anything. So the table can be read, and tested, without a sandbox.
+1. Every change of state follows this table. The manager asks first (`after`), under its lock; a step that the table
+   does not have raises WrongState and changes nothing.
+2. Nothing here starts, stops or waits for anything, so the table can be read and tested without a sandbox.
 
                     start            started                unhealthy
     UNINITIALIZED ────────▶ INITIALIZING ────────▶ READY ─────────────▶ DEGRADED
@@ -32,25 +32,25 @@ STOPPED = "stopped"
 STATES = (UNINITIALIZED, INITIALIZING, READY, DEGRADED, RECOVERING, STOPPING, STOPPED)
 
 TRANSITIONS: dict[str, dict[str, str]] = {
-    # Nothing was ever started: stopping it is no work, but afterwards it counts as stopped.
+    # Nothing was ever started: there is nothing to stop, but afterwards it counts as stopped.
     UNINITIALIZED: {"start": INITIALIZING, "stop": STOPPING},
     INITIALIZING: {"started": READY, "failed": STOPPED, "stop": STOPPING},
     READY: {"unhealthy": DEGRADED, "stop": STOPPING},
-    # A degraded sandbox may get well by itself: a full disk is emptied, a busy machine calms down.
+    # A degraded sandbox may recover by itself: a full disk is emptied, a busy machine calms down.
     DEGRADED: {"healthy": READY, "recover": RECOVERING, "stop": STOPPING},
-    # A recovery that failed leaves what was before it; the next attempt comes later.
+    # After a failed recovery it is degraded as before; the next attempt comes later.
     RECOVERING: {"started": READY, "failed": DEGRADED, "stop": STOPPING},
-    # Whatever else was going on: once somebody said stop, the only way is to the end.
+    # Once a stop has begun, the only way out is STOPPED.
     STOPPING: {"stopped": STOPPED},
     STOPPED: {"start": INITIALIZING, "recover": RECOVERING},
 }
 
-# In these a command can be run.
+# The states in which a command can be run.
 USABLE = (READY, DEGRADED)
 
 
 class WrongState(SandboxError):
-    """What was asked for does not fit the state; nothing has changed."""
+    """The request does not fit the state; nothing has changed."""
 
     def __init__(self, step: str, state: str) -> None:
         super().__init__("cannot {step}: the sandbox is {state}", step=step, state=state)
@@ -58,7 +58,7 @@ class WrongState(SandboxError):
 
 
 def after(state: str, step: str) -> str:
-    """The state that follows. Raises WrongState."""
+    """The state that follows `state` by `step`. Raises WrongState."""
     try:
         return TRANSITIONS[state][step]
     except KeyError:

@@ -89,7 +89,7 @@ class GateContext(Protocol):
         decision: Decision,
         **outcome: Unpack[Outcome],
     ) -> None:
-        """One `network` event and one entry of the record. `url` contains no secret value."""
+        """Emits a `network` event and writes an entry in the record. `url` contains no secret value."""
 
 
 class Interception(Protocol):
@@ -104,7 +104,7 @@ class Interception(Protocol):
         """The configuration changed; new requests see it. Revoked placeholders stay blocked."""
 
     def inherit(self, origin: Any) -> None:
-        """What `origin`, another of these, was ever given stays blocked and hidden here as well."""
+        """Everything that `origin`, another Interception, was ever given stays blocked and hidden here as well."""
 
     def wants(self, host: str) -> bool:
         """Whether connections to `host` must be intercepted for a hook, script or secret."""
@@ -119,7 +119,7 @@ class Interception(Protocol):
         """The certificate of the authority that tenants trust, PEM."""
 
     async def finish(self) -> None:
-        """Waits for what must not be left half done, when every connection has ended."""
+        """Waits for work that must not be left half done, once every connection has ended."""
 
     def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
         """Raises Denied when a request head that the gate itself reads (CONNECT) contains a placeholder."""
@@ -128,7 +128,7 @@ class Interception(Protocol):
         """Releases what it holds."""
 
     async def fetch(self, request: Request, context: GateContext) -> Response:
-        """The answer to a request that the gate makes for a tenant. Always one: a refusal is an answer, too."""
+        """The answer to a request that the gate makes for a tenant. A refusal is an answer too."""
 
     async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """Terminates TLS and speaks HTTP/1.1, HTTP/2 or WebSocket to both sides."""

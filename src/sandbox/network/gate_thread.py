@@ -44,18 +44,19 @@ if TYPE_CHECKING:
         def show(self, source: str, target: str, writable: bool) -> None: ...
 
 
-_OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
+_OURS = ("tcp", "udp", "lo", "proxy")  # the guest also hands over other sockets
 
 HOOKS = ("on_request", "on_response", "on_tls_verify")
 
 
 def _at(plan: Furnished, text: str) -> str:
-    """A path, or a variable with one, of the files that make tenants trust the gate, where this plan has them."""
+    """`text` (a path, or a variable's value) with the directory where this plan keeps the files that make tenants trust
+    the gate."""
     return text.replace("/etc/sandbox-", f"{plan.own_files}/sandbox-")
 
 
 def nobody_asked() -> Asks:
-    """For a gate without a sandbox around it."""
+    """For a gate without a sandbox: there is no owner to ask. Raises ConfigError."""
     raise ConfigError("nobody can be asked here", path="network.ask")
 
 
@@ -109,15 +110,15 @@ class GateThread:
         self.published = _published(network.publish)
 
     def inherit(self, origin: GateThread) -> None:
-        """Before `furnish`, of a fork: what its origin was ever given stays blocked and hidden here as well."""
+        """For a fork, before `furnish`: what its origin was ever given stays blocked and hidden here as well."""
         if origin.had_secrets:
             self.had_secrets = True
             self.interception().inherit(origin.interception())
 
     def _not_running(self) -> None:
-        """What there is before the first connection."""
+        """Sets the state before the first connection."""
         self.listening: dict[str, StandardSocket] = {}  # `sockets`, once the gate runs
-        self.pid: int | None = None  # of a process that all tenants descend from, where that is on this machine
+        self.pid: int | None = None  # a process that all tenants descend from, if it is on this machine
         self._interception: Interception | None = None
         self._generation: Generation | None = None
         self._pointed: dict[str, str] = {}  # the variables that name the files with our authority
@@ -168,8 +169,8 @@ class GateThread:
         self._point_to(plan, {name: _at(plan, value) for name, value in shown.environment.items()})
 
     def take_secrets(self, plan: Furnished) -> dict[str, str]:
-        """After `update` brought the first secrets to a sandbox that stands: checks them, has its programs trust the
-        gate as if they had been there from the start, and returns every secret's placeholder. Raises ConfigError."""
+        """After `update` gave a running sandbox its first secrets: checks them, makes its programs trust the gate as if
+        the secrets had been there from the start, and returns every secret's placeholder. Raises ConfigError."""
         if plan.proxy_token is not None and not self._pointed:
             raise ConfigError(
                 "cannot be given late with this engine, unless `network.intercept` is on", path="network.secrets"
@@ -183,8 +184,8 @@ class GateThread:
         if self._may_intercept():
             plan.environment.update(environment)
             return
-        # Most connections are passed, so a choice of certificates that was made for them stays. And every java
-        # prints a line about its variable.
+        # Most connections are passed, so variables that are already set stay. And every java prints a line about its
+        # variable.
         for name, value in environment.items():
             if name != "JAVA_TOOL_OPTIONS":
                 plan.environment.setdefault(name, value)
@@ -274,7 +275,7 @@ class GateThread:
             return self._interception
 
     def answers(self, patience: float) -> bool:
-        """Whether the gate works. One that nobody has needed yet does: it starts with the first connection."""
+        """Whether the gate works. One that was not needed yet does: it starts with the first connection."""
         thread, loop = self._thread, self.loop
         if thread is None or loop is None:
             return not self._closed
@@ -285,7 +286,7 @@ class GateThread:
         return responds(loop, patience)
 
     async def finish(self) -> None:
-        """In the gate's thread, when every connection has ended."""
+        """Called in the gate's thread, once every connection has ended."""
         if self._interception is not None:
             await self._interception.finish()
 
@@ -317,7 +318,7 @@ class GateThread:
 
 
 def _complain(record: Callable[..., None], setting: str, error: str) -> None:
-    """New tokens could not be written to the person's file."""
+    """Records that new tokens could not be written to the person's file."""
     said = f"{setting}: renewed tokens could not be written ({error}); they are good for this sandbox alone"
     record("policy_decision", said, severity="warn")
 

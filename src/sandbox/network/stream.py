@@ -35,7 +35,7 @@ class ByteStream(Protocol):
         """Ends both directions. Idempotent."""
 
     def abort(self) -> None:
-        """Closes with an error, so that the other side does not take what it has for the whole."""
+        """Closes with an error, so that the other side does not mistake what it has for the whole."""
 
 
 class Stream(asyncio.Protocol):
@@ -51,7 +51,7 @@ class Stream(asyncio.Protocol):
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []
         self._writing_paused = False
-        # Called once when the other side has ended its direction, or all.
+        # Called once, when the other side has ended its direction or the whole connection.
         self.when_ended: Callable[[], object] | None = None
 
     @classmethod

@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs `call` in a new thread and returns or raises what it does. The thread goes on when this is cancelled."""
+    """Runs `call` in a new thread; returns its result or raises its exception. Cancelling this does not stop the
+    thread."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -47,7 +48,7 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def responds(loop: asyncio.AbstractEventLoop, patience: float) -> bool:
-    """Whether a loop of another thread does what it is asked within `patience` seconds."""
+    """Whether the loop of another thread runs a callback within `patience` seconds."""
     from threading import Event
 
     heard = Event()

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 TEXT_MOST = 64 * 2**20
 PATCH_MOST = 16 * 2**20
-EFFORT_MOST = 5_000_000  # lines that are compared to find a place
+EFFORT_MOST = 5_000_000  # lines compared to find the place of one hunk
 
 
 def apply_patch(files: FileMethods, patch: str, directory: str) -> list[PatchedFile]:
-    """Applies it below a directory. Raises InvalidArgument, changing nothing, and OSError."""
+    """Applies a patch below a directory. Raises InvalidArgument and UnicodeError, changing nothing, and OSError."""
     if len(patch) > PATCH_MOST:
         raise InvalidArgument("the patch is larger than {limit} bytes", limit=PATCH_MOST)
     form = codex_format if patch.lstrip().startswith(codex_format.BEGIN) else unified_format
@@ -48,7 +48,7 @@ def _below(directory: str, path: str) -> str:
 
 
 def _plan(files: FileMethods, directory: str, patch: FilePatch) -> tuple[FilePatch, bytes | None, int]:
-    """The patch, the new content of its file (None: it goes) and its permissions."""
+    """The patch, the new content of its file (None: it is deleted) and its permissions."""
     path = _below(directory, patch.path)
     if patch.kind == "add":
         if files.exists(path):

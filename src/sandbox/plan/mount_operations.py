@@ -16,7 +16,7 @@ class Operation:
         self.optional = optional
 
     def more(self) -> dict[str, object]:
-        """The keys of this kind alone."""
+        """The keys that only this kind has."""
         return {}
 
     def wire(self) -> dict[str, object]:
@@ -48,8 +48,8 @@ class Tmpfs(Operation):
 
 
 class Bind(Operation):
-    """What is at `source` (a path inside, too) also at `path`. Onto itself it pins a directory: a mount point cannot be
-    renamed."""
+    """Shows what is at `source` (also a path inside) at `path`. Bound onto itself, a directory is pinned: a mount point
+    cannot be renamed."""
 
     __slots__ = ("source", "read_only", "make", "device")
     kind = "bind"
@@ -113,7 +113,7 @@ class Cover(Operation):
 
 
 class Overlay(Operation):
-    """The kernel's overlayfs: `lower` as it is, changes in `state`/upper."""
+    """The kernel's overlayfs: `lower` stays unchanged, changes go to `state`/upper."""
 
     __slots__ = ("lower", "state")
     kind = "overlay"
@@ -129,8 +129,8 @@ class Overlay(Operation):
 
 
 class CacheOverlay(Operation):
-    """overlayfs over one directory, or several whose entries are seen together. Where the kernel cannot make it there
-    is none; and what is in it may be lost when the machine (not the sandbox) crashes."""
+    """overlayfs over one directory, or several whose entries are seen together. If the kernel cannot make it, there is
+    none. Its content may be lost when the machine (not the sandbox) crashes."""
 
     __slots__ = ("lowers", "state")
     kind = "overlay"

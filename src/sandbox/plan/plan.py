@@ -1,11 +1,11 @@
-"""The plan of one sandbox, in phases. Each part adds to the phase that it belongs to; the order is decided here alone.
+"""The plan of one sandbox, in phases. Each part adds to the phase that it belongs to; only this file decides the order.
 
 | phase | holds | why then |
 |---|---|---|
 | `binds`, `scratch`, `cached`, `links` | what is shown | parents before children, whoever added them |
-| `layers` | what is laid over it: overlays | before anything looks inside |
+| `layers` | overlays over it | before anything looks inside |
 | `covers` | what is hidden and frozen | on top of what is shown |
-| `served` | what somebody must answer for: FUSE, tripwires | after all that looks inside, since nobody answers yet |
+| `served` | FUSE mounts and tripwires, which a process serves | after all that looks inside: nothing answers yet |
 | (the seal) | the root becomes read-only | until then places can be made and removed |
 | `after_seal` | what replaces single files of the system | |
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Shown:
-    """A path of the host's that is seen inside."""
+    """A path of the host that is seen inside."""
 
     __slots__ = ("device", "source", "target", "writable")
 
@@ -44,7 +44,7 @@ class Shown:
         self.source = source
         self.target = target
         self.writable = writable
-        self.device = device  # works as a device: only for what the guest opens and takes away again
+        self.device = device  # works as a device: only for what the guest opens and then removes
 
     def __repr__(self) -> str:
         return f"Shown({self.source!r}, {self.target!r}, writable={self.writable})"
@@ -77,9 +77,9 @@ class Plan:
         self.id = ""
         self.hostname = HOSTNAME
         self.saved: str | None = None  # a directory that `Running.save` wrote: tenants go on from there
-        self.fill: Callable[[int], None] | None = None  # called with a pid inside when all stands, before any tenant
+        self.fill: Callable[[int], None] | None = None  # called with a pid inside, when all is built and no tenant runs
         self.walls = True
-        self.user = "user"  # whom tenants are inside
+        self.user = "user"  # who tenants are inside
         self.uid = 0
         self.gid = 0
         self.directory = "/"  # where commands start
@@ -89,8 +89,8 @@ class Plan:
         self.scratch: list[tuple[str, int]] = []  # own empty directories: path, mode
         self.scratch_size = 0
         self.links: list[tuple[str, str]] = []  # path, target
-        self.caches: list[CacheOverlay] = []  # staged, of the host's directories, while what is shown is made
-        self.cached: list[tuple[str, str]] = []  # what of them is shown: source, target
+        self.caches: list[CacheOverlay] = []  # over the host's directories; staged while the binds are made
+        self.cached: list[tuple[str, str]] = []  # the parts of them that are shown: source, target
         self.layers: list[Operation] = []
         self.covers: list[Operation] = []
         self.served: list[Operation] = []
@@ -98,31 +98,31 @@ class Plan:
         self.writable: list[str] = []  # where tenants may write, for Landlock
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
-        self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
+        self.loopback_ports: list[int] = []  # of the loopback inside, answered by the host
         self.proxy_token: str | None = None  # what tenants show to a gate that is a proxy
-        self.config: Config | None = None  # what was asked, for engines that write rules instead of mounting
+        self.config: Config | None = None  # what was asked for, for engines that write rules instead of mounting
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
-        self.unix_sockets = True  # tenants can make Unix sockets: where the host's are in sight, they may not
-        self.whole_host = False  # everything of the host can be read that is not covered
+        self.unix_sockets = True  # tenants can make Unix sockets; not where they see the host's
+        self.whole_host = False  # tenants can read everything of the host that is not covered
         self.image: ImageRoot | None = None  # what is at `/` under everything else; None: nothing
-        self.sealed = True  # what is left of the root cannot be changed
-        self.own_files = "/etc"  # the directory for files of our own, not the system's
-        self.tap: str | None = None  # a network card of the room's, for a machine in it
+        self.sealed = True  # the rest of the root cannot be changed
+        self.own_files = "/etc"  # the directory for our own files, which are not the system's
+        self.tap: str | None = None  # a network card of the room, for a machine in it
         self.count_memory = False  # memory that is no file and not mapped cannot be made
 
     def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
-        """Makes a path of the host's seen inside."""
+        """Shows a path of the host inside."""
         self.binds.append(Shown(source, target, writable, device))
 
     def freeze(self, target: str) -> None:
-        """What is shown at `target` cannot be changed there."""
+        """Makes what is shown at `target` read-only."""
         for bind in self.binds:
             if bind.target == target:
                 bind.writable = False
 
     def share_memory(self, most: int) -> None:
-        """All files in memory together take at most `most` bytes: each place for them gets an equal part."""
+        """Limits all files in memory to `most` bytes in total: each place for them gets an equal share."""
         sized = [one for one in (*self.layers, *self.covers) if isinstance(one, (Tmpfs, Resize))]
         places = len(self.scratch) + sum(isinstance(one, Tmpfs) for one in sized) + (self.image is not None)
         share = most // max(places, 1) // 4096 * 4096
@@ -131,19 +131,19 @@ class Plan:
             one.size = min(one.size or share, share)
 
     def rules(self) -> dict[str, str]:
-        """The covered paths, each with the rule that says so."""
+        """The covered paths, each with the rule that covers it."""
         covers = (one for one in (*self.covers, *self.served) if isinstance(one, Cover))
         return {one.path: one.rule for one in covers if one.rule}
 
     def operations(self, stage: str) -> Iterator[Operation]:
-        """Everything in the order in which it is done. `stage`: where the guest sees the host's files meanwhile."""
+        """All operations in their order. `stage`: where the guest sees the host's files meanwhile."""
         if not self.walls:
             return
         shown: list[Operation] = [Tmpfs(path, mode, self.scratch_size, make=True) for path, mode in self.scratch]
         for bind in self.binds:
             source = stage + bind.source
             shown.append(Bind(bind.target, source, read_only=not bind.writable, make=True, device=bind.device))
-        for one in self.caches:  # straight from the host's files: overlayfs keeps hold of what it was made of
+        for one in self.caches:  # directly from the host's files: overlayfs keeps its layers when `stage` is gone
             yield CacheOverlay(one.path, [stage + lower for lower in one.lowers], stage + one.state)
         shown += (Bind(target, source, make=True, optional=True) for source, target in self.cached)
         # Parents before children, so that a directory mounted inside another is not hidden by it.
@@ -157,12 +157,12 @@ class Plan:
         yield from self.covers
         yield from self.served
         if self.sealed:
-            # What is left of the root is only mount points, or an image's: nothing there is a tenant's to change.
+            # The rest of the root is only mount points, or the image: tenants must not change it.
             yield MakeReadOnly("/")
         yield from self.after_seal
 
     def setup(self, stage: str = "") -> dict[str, object]:
-        """The guest's `setup` message, as far as the plan decides it."""
+        """The part of the guest's `setup` message that the plan decides."""
         image = {"image": self.image.wire(stage)} if self.image is not None else {}
         return {
             **image,

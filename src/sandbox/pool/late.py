@@ -1,4 +1,4 @@
-"""What a sandbox of a pool is given when it is handed out: variables, secrets, its lifetime."""
+"""What a pool gives a sandbox when it is handed out: variables, secrets, its lifetime."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def checked(environment: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def give(sandbox: Sandbox, secrets: Mapping[str, Any] | None, environment: Mapping[str, str]) -> None:
-    """Gives what a sandbox that stands can still get. Raises ConfigError and leaves a sandbox that must be closed."""
+    """Gives a running sandbox what it can still get. Raises ConfigError; then the caller must close the sandbox."""
     limits = sandbox.config.limits
     if limits.lifetime is not None or limits.idle_timeout is not None:
         sandbox._lifetime.set(limits.lifetime, limits.idle_timeout)
@@ -50,7 +50,7 @@ def handed_out(sandbox: Sandbox, given: Mapping[str, bool]) -> None:
 
 
 def complete(config: Given, root: str, secrets: Mapping[str, Any] | None, environment: Mapping[str, str]) -> Given:
-    """The pool's configuration with what was missing. Raises ConfigError."""
+    """The pool's configuration, completed for one sandbox. Raises ConfigError."""
     if isinstance(config, Config):
         made = config.copy()
         made.filesystem.root = root

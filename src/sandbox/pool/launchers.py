@@ -1,7 +1,7 @@
 """Launchers that wait for a plan: what a pool keeps when its sandboxes get their project late.
 
-A project cannot be mounted into a finished sandbox with all that guards it: masks, frozen files, tripwires and the
-watch over git belong to the plan, and are built before any tenant can exist. So what is kept is the half that does not
+A project cannot be mounted into a finished sandbox with all its guards: masks, frozen files, tripwires and the watch
+over git belong to the plan, and are built before any tenant can exist. So the pool keeps only the part that does not
 depend on the project: the processes and the namespaces.
 """
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Launcher(Started):
     """A started launcher, and what was mounted on this machine at that moment.
 
-    A launcher has its own view of the machine's mounts. Where something was mounted since, guards would look at other
-    files than tenants get to see, so then it is not used.
+    A launcher has its own view of the machine's mounts. If something was mounted since, guards would look at other
+    files than tenants see, so it is not used then.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -46,7 +46,7 @@ class Launcher(Started):
 
 
 class Launchers(Shelf[Launcher]):
-    """A shelf of them."""
+    """Those that wait to be handed out."""
 
     def __init__(self, engine: Engine, size: int, max_age: float) -> None:
         super().__init__(lambda: Launcher(engine), size, max_age)

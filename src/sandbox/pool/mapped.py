@@ -1,4 +1,4 @@
-"""`Pool.map` under way: threads that take items, each item in a sandbox of its own."""
+"""A running `Pool.map`: threads that take items, each item in a sandbox of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Mapped:
     """The outcomes of `Pool.map`, as they come. Leaving the `with`, or an error while iterating, cancels the rest.
 
-    `outcomes()` is what has been done until now, in the order of the items, whatever happened to the others.
+    `outcomes()` returns those that are done so far, in the order of the items, whatever happens to the others.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Mapped:
         self._give = give
         self._changed = Condition()
         self._items = enumerate(items)
-        self._taking = Condition()  # held while the caller's iterable is asked for the next item
+        self._taking = Condition()  # held while the caller's iterable produces the next item
         self._done: list[Outcome] = []
         self._unread: deque[Outcome] = deque()
         self._under_way: dict[int, Sandbox] = {}
@@ -67,23 +67,23 @@ class Mapped:
             raise
 
     def outcomes(self) -> list[Outcome]:
-        """Returns what has been done until now, in the order of the items."""
+        """Returns the outcomes so far, in the order of the items."""
         with self._changed:
             return sorted(self._done, key=lambda one: one.index)
 
     def results(self) -> list[Outcome]:
         """Waits for all, and returns the outcomes in the order of the items.
 
-        Raises what made all of them impossible, such as ConfigError. Interrupted by an exception, it cancels the rest.
+        Raises any error that would meet every item, such as ConfigError. Another exception meanwhile cancels the rest.
         """
         for _ in self:
             pass
         return self.outcomes()
 
     def cancel(self) -> None:
-        """Ends every sandbox that is under way, and begins no further item. Idempotent; returns when nothing is left.
+        """Ends every sandbox in use, and begins no further item. Idempotent; returns when nothing is left.
 
-        A function that does not use its sandbox any more is waited for.
+        A function that closing its sandbox does not interrupt is waited for.
         """
         with self._changed:
             self._cancelled = True
@@ -120,7 +120,7 @@ class Mapped:
         try:
             while (taken := self._take()) is not None:
                 self._tell(self._tried(*taken))
-        except BaseException as problem:  # noqa: BLE001 - the caller gets it
+        except BaseException as problem:  # noqa: BLE001 - it is raised in the caller
             self._stop(problem)
         finally:
             with self._changed:
@@ -139,7 +139,7 @@ class Mapped:
         self._bar.done(outcome.ok)
 
     def _stop(self, problem: BaseException) -> None:
-        """So with every item: no further one is begun."""
+        """Begins no further item, because every one would meet this problem."""
         with self._changed:
             self._cancelled = True
             self._problem = self._problem or problem
@@ -159,7 +159,7 @@ class Mapped:
             sandbox = self._get(**given)
         except HOPELESS:
             raise
-        except Exception as problem:  # noqa: BLE001 - this item's, and others may go well
+        except Exception as problem:  # noqa: BLE001 - it is this item's, and others may succeed
             return failed(index, item, problem, attempts)
         try:
             with self._changed:
@@ -168,7 +168,7 @@ class Mapped:
             if cancelled:
                 return Outcome(index, item, reason="cancelled", attempts=attempts)
             return judged(index, item, self._run(sandbox, item), attempts)
-        except Exception as problem:  # noqa: BLE001 - whatever the work raised is its outcome
+        except Exception as problem:  # noqa: BLE001 - what the work raised is its outcome
             return failed(index, item, problem, attempts)
         finally:
             sandbox.close()
@@ -177,7 +177,7 @@ class Mapped:
 
 
 def runner(work: Work, timeout: float | None) -> Callable[[Sandbox, Any], Any]:
-    """What is called with a sandbox and an item. Raises InvalidArgument."""
+    """The function that does the work for a sandbox and an item. Raises InvalidArgument."""
     if callable(work):
         return work
     arguments.words(work)
@@ -192,5 +192,5 @@ def with_item(command: Command, item: Any) -> list[str | bytes]:
 
 
 def given_for(give: Give, item: Any) -> dict[str, Any]:
-    """What `get` is called with."""
+    """The arguments for `get`."""
     return dict((give(item) if callable(give) else give) or {})

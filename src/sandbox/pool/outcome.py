@@ -1,4 +1,4 @@
-"""How one item of `Pool.map` went, and for which reasons it is tried again."""
+"""How one item of `Pool.map` went, and which reasons to try it again."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REASONS = ("lost", "timeout", "memory", "failed", "error", "cancelled")
-RETRIES = {"lost": 2}  # the sandbox's fault, not the item's
+RETRIES = {"lost": 2}  # not the item's fault
 LOST = (SandboxClosed, WallError, GuestError)
-HOPELESS = (ConfigError, InvalidArgument, Denied, EngineUnavailable, LimitUnavailable)  # from `get`: so with every item
+HOPELESS = (ConfigError, InvalidArgument, Denied, EngineUnavailable, LimitUnavailable)  # from `get`, for every item
 
 
 class Outcome(Fields):
@@ -98,7 +98,7 @@ def checked_concurrency(asked: int | None, size: int) -> int:
 
 
 def checked_retries(retries: Mapping[str, int] | None) -> Mapping[str, int]:
-    """Raises InvalidArgument."""
+    """The retries for each reason; by default those of a lost sandbox. Raises InvalidArgument."""
     if retries is None:
         return RETRIES
     for reason, count in retries.items():

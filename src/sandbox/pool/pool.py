@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 class Pool:
     """Keeps `size` sandboxes of one configuration ready. Safe to use from many threads.
 
-    A sandbox is handed out once: who got it closes it, and it is never put back. A pool that is closed ends those that
-    nobody has, and leaves the others alone.
+    A sandbox is handed out once: the caller closes it, and it is never put back. Closing the pool ends the sandboxes
+    that were not handed out, and leaves the others alone.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Pool:
     ) -> None:
         """Begins to build in the background, and returns at once.
 
-        With `late_project`, the project is given with `get(project=…)`: then what is kept ready are launchers, and the
+        With `late_project`, the project is given with `get(project=…)`: then the pool keeps launchers ready, and the
         walls with all their guards are built around the project when it is known. A sandbox that has waited for
-        `max_age` seconds is ended and another one built. `hooks` and `resolve` are those of `Sandbox`, for each of
-        them. Raises ConfigError, EngineUnavailable, InvalidArgument.
+        `max_age` seconds is ended and another one built. Each sandbox gets `hooks` and `resolve`, as for `Sandbox`.
+        Raises ConfigError, EngineUnavailable, InvalidArgument.
         """
         if type(size) is not int or not 0 < size <= MOST:
             raise InvalidArgument("size must be a number from 1 to {most}", most=MOST)
@@ -105,9 +105,9 @@ class Pool:
     ) -> Sandbox:
         """Hands out a sandbox, which is the caller's to close. When none is ready, one is built here and now.
 
-        `secrets` are entries as in `network.secrets`, `environment` variables for every command; "${NAME}" of a secret
-        is its placeholder. `project` is for a pool with `late_project`. Raises ConfigError or InvalidArgument for what
-        cannot be given, SandboxClosed when the pool is closed, and what `Sandbox` raises.
+        `secrets` are entries as in `network.secrets`, `environment` variables for every command; "${NAME}" in them is
+        the placeholder of that secret. `project` is for a pool with `late_project`. Raises ConfigError or
+        InvalidArgument for what cannot be given, SandboxClosed when the pool is closed, and what `Sandbox` raises.
         """
         if os.getpid() != self._owner:
             raise InvalidArgument("a pool belongs to the process that made it; make another one after a fork")
@@ -154,17 +154,17 @@ class Pool:
         """Does `work` for each item, each in a sandbox of its own; returns the outcomes to iterate over as they come.
 
         A command gets the item as its last argument; text is run by the shell, where the item is "$1". A function is
-        called with the sandbox and the item, in a thread. So many at a time as `concurrency` says, by default the
+        called with the sandbox and the item, in a thread. At most `concurrency` items run at a time, by default the
         pool's size; `timeout` is for each command. `retries` says how often to try again for which reason (by default
-        {"lost": 2}): docs/pools.md. `give` is what `get` is called with, or makes it from the item. `progress` shows a
-        bar; by default on a terminal. Raises InvalidArgument.
+        {"lost": 2}): docs/pools.md. `give` has the arguments for `get`, or is a function that makes them from the item.
+        `progress` shows a bar; by default only on a terminal. Raises InvalidArgument.
         """
         most = checked_concurrency(concurrency, self.size)
         limit = arguments.seconds(timeout)
         return Mapped(self.get, work, items, most, limit, checked_retries(retries), give, progress)
 
     def fill(self, timeout: float | None = None) -> bool:
-        """Waits until all are ready, or for so long. Returns whether they are. Raises what building one raised last."""
+        """Waits until all are ready, or `timeout` seconds. Returns whether they are. Raises the last build's error."""
         return self._shelf.fill(timeout)
 
     def stats(self) -> PoolStats:
@@ -172,7 +172,7 @@ class Pool:
         return self._shelf.stats()
 
     def close(self) -> None:
-        """Ends the sandboxes that wait here; those that were handed out go on. Idempotent."""
+        """Ends the sandboxes that were not handed out; the others go on. Idempotent."""
         atexit.unregister(self._at_exit)
         if os.getpid() == self._owner:
             self._shelf.close()
@@ -184,11 +184,11 @@ class Pool:
         self.close()
 
     def __del__(self) -> None:
-        if "_at_exit" in self.__dict__:  # it was made whole
+        if "_at_exit" in self.__dict__:  # its constructor got that far
             self.close()
 
 
 def _close_forgotten(pool: ref[Pool]) -> None:
-    """At the end of the program."""
+    """Closes a pool at the end of the program."""
     if (living := pool()) is not None:
         living.close()

@@ -14,7 +14,7 @@ class Bar:
     """Counts items, and how many of them failed. Safe to use from many threads."""
 
     def __init__(self, items: object, wanted: bool | None, *, stream: Any = None) -> None:
-        """`wanted`: None is on a terminal only."""
+        """`wanted` None shows it only on a terminal."""
         out = stream if stream is not None else sys.stderr
         self._lock = Lock()
         self._failed = 0
@@ -32,7 +32,7 @@ class Bar:
         self._bar.start()
 
     def done(self, ok: bool) -> None:
-        """One more item has ended."""
+        """Counts one more item that has ended."""
         with self._lock:
             if self._bar is None:
                 return

@@ -1,4 +1,4 @@
-"""Sandboxes that wait in a pool: whole, checked, and with a life that has not begun."""
+"""Sandboxes that wait in a pool: complete and checked, with a lifetime that has not begun."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 10.0  # seconds that a check may take
 
 
 class ReadySandboxes(Shelf[Sandbox]):
-    """A shelf of them."""
+    """Those that wait to be handed out."""
 
     def _alive(self, one: Sandbox) -> bool:
         return not one._closed and one._running.alive()
@@ -37,12 +37,12 @@ def build(
     resolve: Callable[[str, int], Sequence[str]] | None,
     launcher: Started | None = None,
 ) -> Sandbox:
-    """A sandbox; without `launcher`, one that waits and has answered once, which also loads what its first command
-    needs. Raises what `Sandbox` raises."""
+    """A sandbox. Without `launcher`, it is one to wait in the pool: a command is run in it as a check, which also loads
+    what its first real command needs. Raises what `Sandbox` raises."""
     made = with_launcher(launcher, config, hooks=hooks, resolve=resolve)
     if launcher is None:
         try:
-            made._lifetime.set(None, None)  # its life begins when it is handed out
+            made._lifetime.set(None, None)  # its lifetime begins when it is handed out
             if not healthy(made):
                 raise SandboxError("a sandbox was built but runs no command; see `sandbox doctor`")
         except BaseException:
@@ -52,7 +52,7 @@ def build(
 
 
 def healthy(sandbox: Sandbox) -> bool:
-    """Whether a command runs in it. For one that is not there, the guest has looked: that is what we ask about."""
+    """Whether it can run a command. A missing shell is fine: the guest has answered, and that is the question."""
     try:
         return not sandbox.exec(["/bin/sh", "-c", "exit 0"], timeout=PATIENCE).timed_out
     except CommandError:

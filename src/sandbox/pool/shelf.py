@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST = 4096
-MAX_AGE = 600.0  # seconds that one waits at most: what it sees of the host was looked at when it was built
+MAX_AGE = 600.0  # seconds that one waits at most: its view of the host is as old as the build
 CHECK_EVERY = 30.0
-SETTLE = 0.005  # seconds after a hand-out in which nothing is built: who got one runs its first command now
+SETTLE = 0.005  # seconds after a hand-out in which nothing is built: the caller runs its first command then
 PAUSES = (0.1, 1.0, 10.0, 30.0)  # seconds between attempts while building fails
 
 
 class PoolStats(Fields):
-    """A pool now. `empty` counts the calls of `get` that found none ready and built one themselves."""
+    """The state of a pool. `empty` counts the calls of `get` that found none ready and built one themselves."""
 
     __slots__ = fields = ("ready", "built", "handed_out", "empty", "unhealthy", "aged", "problem")
 
@@ -37,11 +37,11 @@ class PoolStats(Fields):
         self.empty = empty
         self.unhealthy = unhealthy
         self.aged = aged
-        self.problem = problem  # why the last one could not be built; "" when it could
+        self.problem = problem  # why the last build failed; "" when it did not
 
 
 class Waiting(Generic[T]):
-    """One on the shelf."""
+    """One that waits, with its times."""
 
     __slots__ = ("one", "since", "checked")
 
@@ -51,8 +51,8 @@ class Waiting(Generic[T]):
 
 
 class Shelf(ABC, Generic[T]):
-    """Things that are made ahead by a thread and taken once. Nothing here refers to the pool, so that a forgotten one
-    is noticed."""
+    """Things that a thread makes ahead, and that are taken once. Nothing here refers to the pool, so that a pool nobody
+    uses any more is collected and closed."""
 
     def __init__(self, make: Callable[[], T], size: int, max_age: float) -> None:
         self._make = make
@@ -76,7 +76,7 @@ class Shelf(ABC, Generic[T]):
 
     @abstractmethod
     def _alive(self, one: T) -> bool:
-        """Whether it still runs, as far as is known without waiting."""
+        """Whether it still runs, as far as can be known without waiting."""
 
     @abstractmethod
     def _healthy(self, one: T) -> bool:
@@ -84,12 +84,12 @@ class Shelf(ABC, Generic[T]):
 
     @abstractmethod
     def _end(self, one: T) -> None:
-        """Nobody gets this one."""
+        """Ends one that is not handed out."""
 
     # -- taking
 
     def take(self) -> T:
-        """One that nobody had before. Raises SandboxClosed, and what making one raises."""
+        """Takes one, or makes one when none is ready. Raises SandboxClosed, and what making one raises."""
         with self._changed:
             while self._waiting and not self._closed:
                 one = self._waiting.popleft().one
@@ -107,7 +107,7 @@ class Shelf(ABC, Generic[T]):
         return self._make()
 
     def fill(self, timeout: float | None) -> bool:
-        """Waits until it is full. Raises what making one raised last."""
+        """Waits until it is full. Raises why the last attempt to make one failed."""
         with self._changed:
             self._changed.wait_for(
                 lambda: len(self._waiting) >= self._size or self._closed or self._problem is not None, timeout
@@ -122,7 +122,7 @@ class Shelf(ABC, Generic[T]):
             return PoolStats(len(self._waiting), **self._counts, problem=problem)
 
     def wake(self) -> None:
-        """Has the thread look at once; for tests."""
+        """Makes the thread look at once; for tests."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
@@ -159,7 +159,7 @@ class Shelf(ABC, Generic[T]):
                 self._look_at_oldest()
 
     def _let_first_command_run(self) -> None:
-        """Unless the shelf is nearly empty."""
+        """Waits a moment after a hand-out, unless half or less are left."""
         while not self._closed and len(self._waiting) > self._size // 2:
             left = self._taken_at + SETTLE - time.monotonic()
             if left <= 0:
@@ -179,7 +179,7 @@ class Shelf(ABC, Generic[T]):
     def _add(self) -> None:
         try:
             made = self._make()
-        except Exception as problem:  # noqa: BLE001 - whoever asks for one meets it, too
+        except Exception as problem:  # noqa: BLE001 - callers of `take` meet it, too
             self._failed(problem)
             return
         with self._changed:
@@ -189,7 +189,7 @@ class Shelf(ABC, Generic[T]):
             self._changed.notify_all()
 
     def _failed(self, problem: BaseException) -> None:
-        """Waits longer after each failure; the pool's end interrupts that."""
+        """Waits, longer after each failure; closing the pool interrupts that."""
         with self._changed:
             self._problem = problem
             self._changed.notify_all()
@@ -198,7 +198,7 @@ class Shelf(ABC, Generic[T]):
             self._changed.wait_for(lambda: self._closed, pause)
 
     def _look_at_oldest(self) -> None:
-        """Checks those that are due, one at a time: meanwhile it cannot be handed out, and all others can."""
+        """Checks one that is due. Meanwhile it cannot be handed out; all others can."""
         now = time.monotonic()
         with self._changed:
             due = [one for one in self._waiting if self._due(one, now)]

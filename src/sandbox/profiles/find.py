@@ -52,7 +52,7 @@ def load(name: str) -> Profile:
 
 
 def _packaged(file: str) -> Profile:
-    from sandbox.registry.json_text import decode  # not `json`, nor YAML: this is on the way of every start
+    from sandbox.registry.json_text import decode  # neither `json` nor YAML: every start needs this
 
     with open(file, encoding="utf-8") as opened:
         data: Any = decode(opened.read())

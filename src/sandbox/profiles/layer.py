@@ -61,8 +61,8 @@ def about_itself(words: Sequence[str]) -> bool:
 
 
 def command(profile: Profile, words: Sequence[str], *, trust: bool) -> list[str]:
-    """The command line: `words` when they begin with another program than the profile's, else that one with its flags.
-    Without any word, the profile's program alone."""
+    """The command line: the profile's program with its flags, or `words` as they are when they start another program.
+    Without any words, the profile's program alone."""
     program, *rest = words or [profile.program]
     if program != profile.program or about_itself(words):
         return list(words)

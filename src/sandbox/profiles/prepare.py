@@ -47,7 +47,7 @@ def prepare(
     """
     profile = load(name)
     words = command(profile, words, trust=trust)
-    # Another command may run in the profile's place without the program being there.
+    # Another command may run with this profile even if its program is not installed.
     program = find_program(profile, os.environ.get("PATH", "")) if words[:1] == [profile.program] else None
     root = os.path.realpath(project)
     outside = program if program and not is_beneath(os.path.realpath(os.path.dirname(program)), root) else None

@@ -1,4 +1,4 @@
-"""One profile, as its file says it. Strictly read: an unknown key is an error with a suggestion, as in the config."""
+"""One profile, read from its file. Strict: an unknown key is an error with a suggestion, as in the config."""
 
 from sandbox.config.model import PRESETS
 from sandbox.config.section import Section, field

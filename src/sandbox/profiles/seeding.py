@@ -69,7 +69,7 @@ def _own_text(file: str) -> str | None:
 def _content(source: str, path: str, one: Seed, words: dict[str, str]) -> bytes | None:
     ending = path.rpartition(".")[2]
     if one.when and not (one.only or one.answers) and os.path.lexists(source):
-        return None  # the person's own says it
+        return None  # the person's own file decides
     if ending not in ("json", "toml", "yaml", "yml") or not (one.only or one.answers or one.when):
         text = _own_text(source)
         return None if text is None else text.encode()
@@ -161,7 +161,7 @@ def toml(settings: dict[str, Any], above: str = "") -> str:
 
 
 def _quoted(value: object) -> str:
-    """As JSON, which TOML writes the same way, except that it has no pairs of surrogates."""
+    """As JSON, which TOML can read too, except for surrogate pairs."""
     import json
 
     return json.dumps(value, ensure_ascii=False)

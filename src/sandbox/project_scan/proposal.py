@@ -88,7 +88,7 @@ def propose(found: Findings, users: Config) -> Proposal:
 
 
 def _hosts(part: Part) -> list[str]:
-    """The tool's own, unless the lock file names others in their place, and known ones that the lock file names."""
+    """The tool's own hosts, unless the lock file names others instead, and the known registries that it names."""
     known = [host for host in sorted(part.named) if host in REGISTRIES]
     own = [] if part.named and not part.named & set(part.tool.hosts) and part.tool.name != "Cargo" else part.tool.hosts
     return [*own, *(host for host in known if host not in own)]
@@ -111,7 +111,7 @@ def _settings(found: Findings, users: Config, hosts: list[str]) -> list[Setting]
     if new:
         why = Message("Files here that may hold secrets. Remove what a build needs.")
         made.append(Setting("filesystem.blocked_patterns", new, why))
-    # With a list of their own, the project's would take entries from it.
+    # If they have a list of their own, the project's list would only remove entries from it.
     if users.network.preset != "closed" and hosts and not users.network.allowed_hosts:
         why = Message("Of what your own file allows, what the package managers here need.")
         made += [Setting("network.preset", "closed", why), Setting("network.allowed_hosts", hosts, None)]
@@ -162,7 +162,7 @@ def _path(part: Part) -> str:
 
 
 def _allowing(hosts: list[str] | tuple[str, ...], users: Config) -> list[str]:
-    """Options for the hosts that the person's own file does not allow. One option replaces their list, so then all."""
+    """Options for hosts that the person's own file does not allow. They replace its list, so they name all or none."""
     preset = HOSTS[users.network.preset]
     missing = [host for host in hosts if host not in preset and "*" not in preset]
     if all(host in users.network.allowed_hosts for host in missing):

@@ -1,6 +1,6 @@
 """Reads a project's files as hostile input: by descriptor, never outside the project, never more than a bound.
 
-A link within the project is followed (`CLAUDE.md` is often one to `AGENTS.md`); one that leads out of it is not there.
+A link within the project is followed (`CLAUDE.md` is often one to `AGENTS.md`); one that leads out counts as missing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 MOST_NAMES = 2_000  # of one directory
-LARGEST = 2**22  # bytes of a file: a lock file says which hosts it needs long before
+LARGEST = 2**22  # bytes of a file: enough to see which hosts a lock file names
 MOST_BYTES = 2**26  # of all files together
 LARGEST_JSON = 2**20
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # not blocking: it may be a FIFO
@@ -33,7 +33,7 @@ class Project:
         os.close(self._root)
 
     def names(self, directory: str = ".") -> list[str]:
-        """The names in a directory, sorted; of a huge one some. None of them when it is not there."""
+        """The names in a directory, sorted; only some of a huge one. Empty when it is not there."""
         try:
             fd = self._open(directory, os.O_DIRECTORY)
         except OSError:
@@ -91,7 +91,7 @@ class Project:
         return mode if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else None
 
     def _open(self, path: str, flags: int = 0) -> int:
-        """Raises OSError, also for a way out of the project."""
+        """Opens a path. Raises OSError, also when it leads out of the project."""
         if sys.platform != "linux":
             return self._open_step_by_step(path, flags)
         from sandbox.config.openat2 import BENEATH, NO_MAGICLINKS, openat2
@@ -99,7 +99,7 @@ class Project:
         return openat2(self._root, os.fsencode(path), _FLAGS | flags, 0, BENEATH | NO_MAGICLINKS)
 
     def _open_step_by_step(self, path: str, flags: int) -> int:
-        """Where there is no openat2: follows no link at all."""
+        """For systems without openat2: follows no link at all."""
         at = os.dup(self._root)
         *above, name = path.split("/")
         try:

@@ -58,7 +58,7 @@ class Server:
 
 @dataclass
 class Findings:
-    """All of it. `agents` and `secrets` say by which files, `unread` lists files that should be JSON and are not."""
+    """All findings. `agents` and `secrets` name the telling files, `unread` lists files that are not valid JSON."""
 
     parts: list[Part] = field(default_factory=list)
     agents: dict[str, list[str]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ def scan(project: Project) -> Findings:
         found.parts += _parts(project, directory, names)
         _look_for_secrets(project, directory, names, found.secrets)
     for agent, files in AGENTS.items():
-        # Where a sandbox runs, empty directories hold the places of agents' settings.
+        # A running sandbox puts empty directories where agents keep their settings.
         if here := [name for name in files if project.has(name) and not _empty(project, name)]:
             found.agents[agent] = here
     found.services = [one for one in SERVICES if project.has(one.path)]
@@ -161,7 +161,7 @@ def _ours(entry: dict[str, Any]) -> bool:
 
 
 def _server(file: str, name: str, entry: Any) -> Server | None:
-    """None: it makes no sense, or is `sandbox` itself already."""
+    """Reads an entry. None: it makes no sense, or it starts `sandbox` already."""
     if not isinstance(entry, dict):
         return None
     command, words, variables = entry.get("command"), entry.get("args", []), entry.get("env", {})

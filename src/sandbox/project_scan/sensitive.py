@@ -1,10 +1,10 @@
-"""Files that often hold secrets and have no telling name, so that the built-in `blocked_patterns` do not name them."""
+"""Files that often hold secrets, but whose names are not among the built-in `blocked_patterns`."""
 
 from __future__ import annotations
 
 import re
 
-# Pattern as in gitignore -> what must stand in the file for it to count; None: its name is enough.
+# Pattern as in gitignore -> what the file must contain to count; None: its name is enough.
 PATTERNS: dict[str, re.Pattern[str] | None] = {
     "*.tfvars": None,
     "*.tfstate": None,

@@ -13,7 +13,7 @@ MOST_HOSTS = 20
 _URL = r"(?:git\+|sparse\+|registry\+)?(?:https|http|ssh)://(?:[^\s/@\"']{0,200}@)?([A-Za-z0-9.-]{1,253})"
 _HOST = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+")
 
-# File -> what stands before an address that is fetched from.
+# File -> the text before an address that packages are fetched from.
 FIELDS = {
     "package-lock.json": r"\"resolved\": ?\"",
     "npm-shrinkwrap.json": r"\"resolved\": ?\"",
@@ -30,7 +30,7 @@ FIELDS = {
     ".npmrc": r"registry ?= ?",
     ".yarnrc.yml": r"npmRegistryServer: ?\"?",
 }
-# Cargo's name for crates.io, at which it does not ask.
+# Cargo's name for crates.io; it does not connect there.
 _NOT_ASKED = re.compile(r"registry\+https://github\.com/rust-lang/crates\.io-index")
 
 

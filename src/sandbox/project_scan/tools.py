@@ -15,7 +15,7 @@ _VENV = "sh -c 'python3 -m venv .venv && .venv/bin/pip install {what}'"
 
 @dataclass(frozen=True)
 class Tool:
-    """`install` fetches what the project needs; `test` runs its tests, without a host."""
+    """`install` fetches what the project needs; `test` runs its tests, without network."""
 
     name: str
     language: str

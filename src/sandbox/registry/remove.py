@@ -10,9 +10,11 @@ from sandbox.registry.registry import Entry, entries, names
 from sandbox.registry.status import STOPPED, mark, stopped_at
 from sandbox.sockets import connect_in
 
+_LONGEST_ANSWER = 2**20  # bytes
+
 
 def kill(entry: Entry, *, patience: float = 5.0) -> None:
-    """Ends a running sandbox and returns when it has ended. Raises SandboxError when it is not running.
+    """Ends a running sandbox and returns when it has ended. Raises SandboxError when it is not running or does not end.
 
     Asks the owner first, because it may be a program that does other things as well. If that takes longer than
     `patience` seconds, sends SIGTERM, and after the same time again SIGKILL.
@@ -34,6 +36,8 @@ def kill(entry: Entry, *, patience: float = 5.0) -> None:
             owner.send_signal(number)
             if owner.wait(patience):
                 break
+        else:
+            raise SandboxError("{id} could not be ended: process {pid} is still there", id=entry.id, pid=entry.pid)
     except ProcessLookupError:
         pass
     finally:
@@ -84,11 +88,15 @@ def trim(home: str, keep: int) -> None:
 
 def _is_same(entry: Entry) -> bool:
     """Whether the pid, which our handle now pins, still belongs to the owner and was not reused."""
-    with open(f"{entry.path}/pid", encoding="ascii") as file:
-        return entry.pid is not None and identity(entry.pid) == file.read().partition("\n")[2].strip()
+    try:
+        with open(f"{entry.path}/pid", encoding="ascii") as file:
+            return entry.pid is not None and identity(entry.pid) == file.read().partition("\n")[2].strip()
+    except FileNotFoundError:
+        return False  # it has ended, and its entry was removed
 
 
 def _asked_to_close(entry: Entry, patience: float) -> bool:
+    """Whether the owner says that it has closed the sandbox."""
     import socket
     import time
 
@@ -100,15 +108,28 @@ def _asked_to_close(entry: Entry, patience: float) -> bool:
             connect_in(line, entry.path, "socket")
             line.sendall(b'{"jsonrpc": "2.0", "method": "close", "params": {"grace": 0}, "id": %b}\n' % id)
             received = b""
-            while id not in received:
+            while True:
                 line.settimeout(max(0.001, until - time.monotonic()))  # one limit for all reads together
                 more = line.recv(65536)
                 if not more or time.monotonic() > until:
                     return False
-                received = received[-len(id) :] + more
-            return True
+                *lines, received = (received + more).split(b"\n")
+                received = received[-_LONGEST_ANSWER:]
+                for one in lines:
+                    if id in one:
+                        return _succeeded(one)
         except OSError:
             return False
+
+
+def _succeeded(answer: bytes) -> bool:
+    import json
+
+    try:
+        read = json.loads(answer)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(read, dict) and "result" in read and "error" not in read
 
 
 def _holds_changes(path: str) -> bool:

@@ -1,1 +1,1 @@
-"""`sandbox serve`: the HTTP API. It parses, calls and prints; what may happen is decided below. See docs/server.md."""
+"""`sandbox serve`: the HTTP API. It parses, calls and prints; policy is decided in lower layers. See docs/server.md."""

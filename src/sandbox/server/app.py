@@ -78,7 +78,7 @@ GROUPS = [
 
 
 def application(server: Server, more: Sequence[Any] = ()) -> ASGIApp:
-    """The ASGI application of a server; `more` are further routes."""
+    """The ASGI application of a server; `more` holds additional routes."""
     routes = [*(route for group in GROUPS for route in group.ROUTES), *more]
     app = Litestar(
         route_handlers=routes,
@@ -106,7 +106,7 @@ def application(server: Server, more: Sequence[Any] = ()) -> ASGIApp:
 
 
 def names(settings: Settings) -> frozenset[str] | None:
-    """The host names that requests may have for us."""
+    """The host names that a request's Host header may have; None accepts any."""
     if settings.unix_socket is not None:
         return None
     own = (

@@ -1,7 +1,7 @@
-"""How long a connection may be there without a whole request, and how many connections there may be.
+"""Limits on connections: how long one may stay open without a whole request, and how many there may be.
 
-Whoever can connect needs no token for that. So a connection on which no request is under way is worth nothing: it has
-seconds to send one, and when there are too many it is the first to go. Used from the event loop alone.
+Connecting needs no token. So a connection without a request in progress has only seconds to send one, and is the first
+to be dropped when there are too many. Used only from the event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST = 4096  # connections; fewer where the machine allows fewer descriptors
 
 
 class Waiting:
-    """The connections without a request under way, the oldest first."""
+    """The connections without a request in progress, oldest first."""
 
     def __init__(self, most: int | None = None) -> None:
         self._waiting: dict[Bounded, None] = {}
@@ -33,7 +33,7 @@ class Waiting:
         self._waiting.pop(connection, None)
 
     def make_room(self, there: int) -> None:
-        """Drops the oldest ones, until there are no more than `most` connections in all."""
+        """Drops the oldest waiting connections until there are at most `most` connections in all."""
         while there > self.most and self._waiting:
             oldest = next(iter(self._waiting))
             self.discard(oldest)
@@ -42,7 +42,7 @@ class Waiting:
 
 
 class Bounded(H11Protocol):
-    """One connection. `waiting` is set by `bounded`, for all connections of one server."""
+    """One connection. `bounded` sets `waiting`, which all connections of a server share."""
 
     waiting: Waiting
     _timer: asyncio.TimerHandle | None = None
@@ -65,7 +65,7 @@ class Bounded(H11Protocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._leave()
-        elif self._under_way:  # the next request came along with this one
+        elif self._under_way:  # the next request arrived together with this one
             self._look()
         else:
             self.waiting.add(self)
@@ -83,7 +83,7 @@ class Bounded(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _look(self) -> None:
-        """Something came. A head has one limit for all of it; a body, one for each pause."""
+        """Called when data arrived. A head has one time limit in all; a body has one for each pause."""
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
         if not self._under_way:
@@ -101,7 +101,7 @@ class Bounded(H11Protocol):
     def _late(self) -> None:
         self._timer = None
         if self._under_way and self.flow.read_paused:
-            self._limit(BODY)  # it is the route that does not read
+            self._limit(BODY)  # the route is not reading; the client is not at fault
             return
         self.transport.abort()
 
@@ -111,6 +111,6 @@ class Bounded(H11Protocol):
 
 
 def bounded(most: int | None = None) -> type[asyncio.Protocol]:
-    """The class of one server's connections."""
+    """The protocol class for the connections of one server."""
     shared: dict[str, Any] = {"waiting": Waiting(most)}
     return type("Connection", (Bounded,), shared)

@@ -17,7 +17,7 @@ from sandbox.server.refusal import Refusal
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """`code` is for programs, `message` for people; `field` is the part of the request that was wrong."""
+    """`code` is for programs, `message` for people; `field` names the part of the request that was wrong."""
 
     code: str
     message: str
@@ -26,7 +26,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
 
 class Failure(msgspec.Struct):
-    """What every answer with a status of 400 or more has."""
+    """The body of every answer with a status of 400 or more."""
 
     error: Problem
 
@@ -62,7 +62,8 @@ _BY_ERRNO = {
 
 
 def told(problem: BaseException) -> tuple[int, Problem]:
-    """Status and body. Of an error that is not ours only the kind is sent: its message might hold a secret."""
+    """Status and body. For an exception that is neither a SandboxError nor an OSError, only its type is sent: its
+    message might hold a secret."""
     if isinstance(problem, Refusal):
         return problem.status, Problem(problem.word, problem.message, field=problem.field, data=problem.data)
     if isinstance(problem, errors.Denied) and problem.rule == "kill-switch":
@@ -113,7 +114,7 @@ def _of_litestar(problem: HTTPException) -> Problem:
 
 
 def _print(problem: Exception) -> None:
-    """For the owner, on the server's own stderr; the client learns the kind alone."""
+    """Prints the traceback on the server's stderr, for the owner; the client is sent only the type."""
     import traceback
 
     traceback.print_exception(problem)

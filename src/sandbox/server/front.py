@@ -1,7 +1,7 @@
-"""What every request passes before any route: which host it named, which page sent it, whose token it carries.
+"""The checks that every request passes before any route: the host it names, the page that sent it, its token.
 
-The order is the point. A request for another host name (DNS rebinding) or from another origin's page is refused before
-its token is looked at, and a token is checked before a byte of the body is read. Nothing here knows a route.
+The order matters. A request for another host name (DNS rebinding) or from another origin's page is refused before its
+token is looked at, and the token is checked before a byte of the body is read. Nothing here depends on the route.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Front:
         self, app: ASGIApp, *, tokens: Tokens, tickets: Tickets, hosts: frozenset[str] | None, buckets: Buckets,
         answered: dict[int, int], e2b: Credentials,
     ) -> None:  # fmt: skip
-        """`hosts` are the names that requests may have for us; None on a Unix socket, where names mean nothing.
+        """`hosts` are the host names that requests may use; None on a Unix socket, where host names mean nothing.
 
-        `answered` counts answers by status. `e2b` knows the credentials of E2B's clients.
+        `answered` counts answers by status. `e2b` checks the credentials of E2B clients.
         """
         self._app, self._e2b = app, e2b
         self._tokens, self._tickets = tokens, tickets
@@ -109,7 +109,7 @@ class Front:
 
     @staticmethod
     def _check_origin(scope: Any, headers: dict[bytes, bytes]) -> None:
-        """A page of another origin gets nothing, not even with a valid token: no browser needs that."""
+        """Refuses pages of another origin, even with a valid token: no browser needs that."""
         origin = headers.get(b"origin")
         if origin is not None:
             scheme, _, host = origin.decode("latin-1").partition("://")
@@ -123,7 +123,7 @@ class Front:
     def _who(self, scope: Any, headers: dict[bytes, bytes]) -> Access | None:
         given = headers.get(b"authorization")
         kind, _, text = (given or b"").decode("latin-1").partition(" ")
-        if kind.lower() != "bearer" and self._e2b.offered(scope, headers):  # with "Basic" they say which user inside
+        if kind.lower() != "bearer" and self._e2b.offered(scope, headers):  # E2B uses "Basic" to name a user inside
             access = self._e2b.check(scope, headers)
         elif given is not None:
             access = self._tokens.check(text.strip()) if kind.lower() == "bearer" else None
@@ -155,7 +155,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def _refusing(send: Send) -> Send:
-    """A WebSocket that is closed before it was accepted gets an HTTP answer that says why, not a bare 403."""
+    """Gives a WebSocket that is closed before it was accepted an HTTP answer that says why, not a bare 403."""
     accepted = False
 
     async def sending(message: Any) -> None:
@@ -172,13 +172,13 @@ def _refusing(send: Send) -> Send:
 
 
 async def _hang_up(scope: Any, send: Send) -> None:
-    """Ends a connection whose token is no longer valid, however far its answer has come."""
+    """Ends a connection whose token is no longer valid, at whatever point its answer is."""
     message: Any = {"type": "http.response.body", "body": b"", "more_body": False}
     if scope["type"] == "websocket":
         message = {"type": "websocket.close", "code": 4401, "reason": "that token is not valid"}
     try:
         await send(message)
-    except Exception:  # noqa: BLE001 - not begun, or not as long as was promised: the server closes the connection
+    except Exception:  # noqa: BLE001 - the answer has not begun, or is shorter than announced: uvicorn disconnects
         pass
 
 

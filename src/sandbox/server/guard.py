@@ -21,7 +21,7 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 
 def guard(connection: Connection, handler: BaseRouteHandler) -> None:
-    """A route names its verb, or says that it is public; any other is refused."""
+    """Checks the token against the route's verb. A route without a verb needs `host`, unless it is marked public."""
     access = connection.scope.get(ACCESS)
     if isinstance(access, Access) and access.surface and access.surface != handler.opt.get("surface"):
         raise Refusal(401, "unauthorized", "that token is not for this", {"www-authenticate": "Bearer"})
@@ -33,13 +33,13 @@ def guard(connection: Connection, handler: BaseRouteHandler) -> None:
 
 
 def require(access: Access, verb: str) -> None:
-    """Raises Refusal when the token may not do that."""
+    """Raises Refusal when the token does not have that scope."""
     if not access.may(verb):
         raise Refusal(403, "forbidden", f"this token has no scope {verb!r}; see `sandbox serve token new`")
 
 
 def manager_of(server: Server, access: Access, name: str = DEFAULT) -> SandboxManager:
-    """The managed sandbox of that name. Raises NotFound, also where the token has no reach."""
+    """The managed sandbox of that name. Raises NotFound, also when the token may not reach it."""
     manager = server.managers.get(name)
     sandbox = manager.sandbox
     if not access.reaches(name, sandbox.id if sandbox is not None else name):
@@ -48,17 +48,17 @@ def manager_of(server: Server, access: Access, name: str = DEFAULT) -> SandboxMa
 
 
 def access_of(scope: dict[str, Any]) -> Access:
-    """Whose request it is. A public route has nobody's."""
+    """Who sent the request. Without a token, on a public route: an Access with no scopes."""
     return scope.get(ACCESS) or Access("", frozenset())
 
 
 async def reached_by(server: Server, access: Access, id: str) -> Reached:
-    """The running sandbox of the path. Raises NotFound, SandboxClosed."""
+    """The running sandbox that the path names. Raises Refusal."""
     known = server.reach.known(id)
     if known is not None and access.reaches(known.id, known.name):
         return known
     try:
         return await server.run(lambda: server.reach.get(id, access))
     except SandboxError as problem:
-        status, body = told(problem)  # here, because a WebSocket's errors do not reach our handlers
+        status, body = told(problem)  # converted here: our exception handlers are not called for WebSockets
         raise Refusal(status, body.code, body.message) from None

@@ -9,11 +9,11 @@ from typing import Any
 from sandbox.server.scopes import Access
 from sandbox.server.tokens import Tokens
 
-LOOK = 1.0  # seconds between looks at the tokens
+LOOK = 1.0  # seconds between checks of the tokens
 
 
 class Lasting:
-    """Used from the event loop alone."""
+    """Used only from the event loop."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -22,7 +22,7 @@ class Lasting:
         self._looking: asyncio.Task[None] | None = None
 
     async def run(self, access: Access, work: Awaitable[None]) -> bool:
-        """Does the work of the present task. False when the token ended before it."""
+        """Awaits `work` in the current task. Returns False when the token ended first."""
         task = asyncio.current_task()
         assert task is not None
         self._open[task] = access

@@ -1,4 +1,4 @@
-"""How long a sandbox may live for somebody without scope `host`: never longer than the owner's `limits` say."""
+"""How long a token without scope `host` may let a sandbox live: never longer than the owner's `limits` allow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULE = "owners-lifetime"
 
 
 def check(sandboxes: Sandboxes, id: str, asked: m.Extend) -> None:
-    """Raises Denied when the sandbox would live longer, or idle longer, than the owner allows it."""
+    """Raises Denied when the sandbox would live or idle longer than its owner allows."""
     left, idle = _allowed(sandboxes, id)
     if asked.lifetime is not UNSET and left is not None and (asked.lifetime is None or asked.lifetime > left):
         raise Denied(RULE, "limits.lifetime ends this sandbox in {left:.0f} seconds", left=max(0.0, left))
@@ -32,12 +32,12 @@ def check(sandboxes: Sandboxes, id: str, asked: m.Extend) -> None:
 
 
 def left(sandboxes: Sandboxes, id: str) -> float | None:
-    """The seconds that its owner still allows it; None is no end."""
+    """The seconds that its owner still allows it to live; None means no limit."""
     return _allowed(sandboxes, id)[0]
 
 
 def _allowed(sandboxes: Sandboxes, id: str) -> tuple[float | None, float | None]:
-    """The seconds that are left, and those that it may be idle."""
+    """The seconds it has left to live, and the seconds it may be idle."""
     most = sandboxes.most_lifetime(id)
     entry = find(home(), id)
     lifetime, idle = most if most is not None else _own(entry.config)
@@ -46,7 +46,7 @@ def _allowed(sandboxes: Sandboxes, id: str) -> tuple[float | None, float | None]
 
 
 def _own(config: dict[str, Any]) -> tuple[float | None, float | None]:
-    """What the sandbox was started with, by its owner."""
+    """The limits that its owner started the sandbox with."""
     from sandbox.config.model import Config
 
     limits = Config.read({"limits": config.get("limits") or {}}).limits

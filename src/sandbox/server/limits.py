@@ -1,4 +1,4 @@
-"""How often somebody may ask: a token bucket for each, forgotten when it is full again."""
+"""Rate limits: a token bucket for each client."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import time
 
 from sandbox.server.refusal import Refusal
 
-RATE = 500.0  # requests a second …
-BURST = 1000.0  # … after so many at once
-WRONG_RATE = 0.5  # wrong tokens a second, from one address
+RATE = 500.0  # requests per second …
+BURST = 1000.0  # … after a burst of this many
+WRONG_RATE = 0.5  # wrong tokens per second, from one address
 WRONG_BURST = 20.0
-_MOST = 10_000  # buckets that are remembered
+_MOST = 10_000  # buckets kept
 
 
 class Buckets:
-    """Used from the event loop alone."""
+    """Used only from the event loop."""
 
     def __init__(self, rate: float = RATE, burst: float | None = None) -> None:
         self._rate, self._burst = rate, burst if burst is not None else 2 * rate
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, who: str) -> float:
-        """Takes one request. Returns 0, or the seconds until there is room."""
+        """Counts one request. Returns 0, or the seconds until there is room for it."""
         return self._take(who, self._rate, self._burst)
 
     def penalty(self, who: str) -> None:
-        """Somebody guesses. Raises Refusal when it is too often."""
+        """Counts a wrong token. Raises Refusal after too many."""
         if wait := self._take(who, WRONG_RATE, WRONG_BURST):
             raise Refusal(429, "too_many_requests", "too many wrong tokens", {"retry-after": str(max(1, round(wait)))})
 
@@ -41,7 +41,7 @@ class Buckets:
         return 0.0
 
     def _forget(self, now: float) -> None:
-        """Drops those that have long been full; when that is not enough, the oldest ones."""
+        """Drops the quarter of the buckets that has not been used for longest."""
         by_age = sorted(self._left, key=lambda one: self._left[one][1])
         for who in by_age[: _MOST // 4]:
             del self._left[who]

@@ -1,7 +1,7 @@
-"""The OpenAPI document, completed: what every route has in common, and an example of every schema.
+"""Completes the OpenAPI document: adds what every route has in common, and an example for every schema.
 
-Examples are made of those that the fields have (`Meta(examples=…)`), of their defaults and of their types, so that a
-new schema has one without being asked.
+Examples are built from the fields' own examples (`Meta(examples=…)`), their defaults and their types, so a new schema
+gets one automatically.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ FAILURE = Failure(Problem("invalid", "must be one of read, exec", field="scope")
 
 
 class Complete(JsonRenderPlugin):
-    """Serves it."""
+    """Serves the completed document."""
 
     _made: bytes = b""
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
-        """The document as JSON; made once."""
+        """The document as JSON; built once."""
         if not self._made:
             self._made = msgspec.json.encode(completed(openapi_schema))
         return self._made
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document, with the answers that any route can give and examples."""
+    """The document, with examples and with the answers that any route can give."""
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     made, known = msgspec.json.schema_components([Failure], ref_template="#/components/schemas/{name}")
@@ -64,7 +64,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _strict() -> Iterator[type[msgspec.Struct]]:
-    """The bodies that have no other fields than those they name, which Litestar does not write down."""
+    """The bodies that allow no unknown fields. Litestar does not put that into the document."""
     from sandbox.rpc import messages
     from sandbox.server import shapes
     from sandbox.server.routes import manager, managers

@@ -1,5 +1,5 @@
-"""How many sandboxes a server runs at a time. Who asks for one more waits in line for a while, and is then told to come
-back: a server that takes more than its machine has room for fails for everybody."""
+"""How many sandboxes a server runs at a time. A request for one more waits in line for a while and is then refused: a
+server that accepts more than its machine has room for fails for everybody."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from threading import Condition
 from sandbox.rpc import errors
 from sandbox.rpc.errors import Fault
 
-PATIENCE = 30.0  # seconds that one waits in line
-LOOK = 0.2  # seconds: a sandbox that ends by itself tells nobody
+PATIENCE = 30.0  # seconds that a request waits in line
+LOOK = 0.2  # seconds between checks: a sandbox that ends by itself does not call `freed`
 
 
 class Places:
-    """Places for sandboxes, handed out in the order in which they were asked for. Safe to use from many threads."""
+    """Places for sandboxes, handed out first come, first served. Thread-safe."""
 
     def __init__(self, most: int | None, running: Callable[[], int], patience: float = PATIENCE) -> None:
-        """`running` says how many sandboxes there are; without `most` there is always room."""
+        """`running` returns how many sandboxes there are. Without `most`, there is always room."""
         self.most = most
-        self.refused = 0  # who waited in vain
+        self.refused = 0  # requests that waited in vain
         self._running = running
         self._patience = patience
         self._starting = 0
@@ -31,12 +31,12 @@ class Places:
 
     @property
     def waiting(self) -> int:
-        """How many wait in line."""
+        """How many requests wait in line."""
         return len(self._line)
 
     @contextmanager
     def hold(self, count: int = 1) -> Iterator[None]:
-        """Room for so many more while they are being started. Raises Fault(BUSY) when there is none in time."""
+        """Reserves room for `count` more while they are being started. Raises Fault(BUSY) if there is none in time."""
         if self.most is None:
             yield
             return
@@ -49,7 +49,7 @@ class Places:
                 self._changed.notify_all()
 
     def freed(self) -> None:
-        """A sandbox has ended: whoever is first in line looks at once."""
+        """A sandbox has ended: the first in line checks at once."""
         with self._changed:
             self._changed.notify_all()
 

@@ -1,4 +1,4 @@
-"""Whether this machine can build sandboxes: tried once by building one, and again after a while when it could not."""
+"""Whether this machine can build sandboxes. Tried by building one; after a failure, tried again after a while."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from collections.abc import Awaitable, Callable
 from sandbox.engines.base import Finding
 from sandbox.i18n import _
 
-AGAIN = 30.0  # seconds
+AGAIN = 30.0  # seconds until the next try after a failure
 
 
 class Probe:
-    """Used from the event loop alone."""
+    """Used only from the event loop."""
 
     def __init__(self, run: Callable[[Callable[[], list[Finding]]], Awaitable[list[Finding]]]) -> None:
-        """`run` calls what blocks in a thread."""
+        """`run` calls a blocking function in a thread."""
         self._run = run
         self._good = False
         self._looked = float("-inf")
         self._lock = asyncio.Lock()
 
     async def good(self) -> bool:
-        """Whether a sandbox could be built. What stands in the way is printed for the server's owner."""
-        async with self._lock:  # one at a time, however many ask
+        """Whether a sandbox could be built. If not, the reason is printed for the server's owner."""
+        async with self._lock:  # one try at a time, however many callers
             if not self._good and time.monotonic() - self._looked > AGAIN:
                 missing = [one for one in await self._run(_findings) if one.needed and not one.ok]
                 self._good, self._looked = not missing, time.monotonic()

@@ -1,4 +1,4 @@
-"""Starting commands for requests, and what is said of them."""
+"""Starts commands for requests, and describes their output and end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHELL = "exec ${SHELL:-/bin/sh}"
 
 
 async def begin(server: Server, reached: Reached, asked: Exec) -> AsyncProcess:
-    """A command whose whole input is known. Raises CommandError when it cannot start."""
+    """Starts a command whose whole input is known. Raises CommandError when it cannot start."""
     return AsyncProcess(await server.run(lambda: _begin(reached, asked), _give_up), server.run)
 
 
@@ -40,7 +40,7 @@ def _begin(reached: Reached, asked: Exec) -> Process:
 
 
 async def open_process(server: Server, reached: Reached, asked: Start, *, tty: bool) -> tuple[Process, AsyncProcess]:
-    """A command that is talked to. Raises CommandError when it cannot start."""
+    """Starts an interactive command. Raises CommandError when it cannot start."""
     command = asked.command if asked.command is not None else SHELL
     size = (asked.rows, asked.cols) if tty else None
 
@@ -58,7 +58,7 @@ def _give_up(process: Process) -> None:
 
 
 def said(chunk: Chunk) -> dict[str, Any]:
-    """A piece of output: as text where it is UTF-8, else as base64."""
+    """A piece of output: as text if it is UTF-8, else as base64."""
     try:
         return {"text": chunk.data.decode()}
     except UnicodeDecodeError:
@@ -66,5 +66,5 @@ def said(chunk: Chunk) -> dict[str, Any]:
 
 
 def outcome(result: ExecResult) -> dict[str, Any]:
-    """How it ended, without output."""
+    """How the command ended, without its output."""
     return ended(result)

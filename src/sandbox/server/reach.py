@@ -1,4 +1,4 @@
-"""The sandboxes that requests are about: the server's own, and every other one of this user by its control socket."""
+"""Finds the sandbox a request is for: one of the server's own, or another of this user's, by its control socket."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Listener = Callable[[int, dict[str, Any]], object]
 
 
 class Reached:
-    """One running sandbox, held as `Sandbox` (ours) or `Client` (another process's), and its latest events."""
+    """One running sandbox and its latest events. `sandbox` is a `Sandbox` (ours) or a `Client` (another process's)."""
 
     def __init__(self, sandbox: Sandbox | Client, name: str = "") -> None:
         self.sandbox = sandbox
@@ -39,7 +39,7 @@ class Reached:
         self._unsubscribe = sandbox.on_event(self._heard)
 
     def call(self, method: str, asked: Any) -> dict[str, Any]:
-        """The JSON-RPC method of that name, with its own parameters. Raises what it raises."""
+        """Calls the JSON-RPC method of that name. Raises what the method raises."""
         if isinstance(self.sandbox, Client):
             told: dict[str, Any] = self.sandbox._connection.call(method, msgspec.to_builtins(asked))
             return told
@@ -54,7 +54,7 @@ class Reached:
 
     @property
     def paused(self) -> bool:
-        """Whether it is known to be paused; of another process's sandbox nobody tells."""
+        """Whether it is paused. Always False for another process's sandbox, where it is not known."""
         return not isinstance(self.sandbox, Client) and self.sandbox._paused
 
     def _heard(self, event: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ class Reached:
     def follow(self, listener: Listener, after: int | None = None) -> Callable[[], None]:
         """Calls `listener` with the kept events after number `after`, then with every new one; in any thread.
 
-        Returns what ends that.
+        Returns a function that unsubscribes it.
         """
         with self._lock:
             for number, event in self._events:
@@ -88,14 +88,14 @@ class Reached:
             return list(self._events)[-count:]
 
     def close(self) -> None:
-        """Leaves; a sandbox of our own goes on living."""
+        """Disconnects. The sandbox keeps running."""
         self._unsubscribe()
         if isinstance(self.sandbox, Client):
             self.sandbox.close()
 
 
 def remember_name(id: str, name: str) -> None:
-    """Keeps it beside what the registry knows, so that it is shown when the sandbox has ended, and after a restart."""
+    """Stores the name in the registry entry, so that it is shown after the sandbox has ended, and after a restart."""
     from sandbox.config.home import home
 
     try:
@@ -103,11 +103,11 @@ def remember_name(id: str, name: str) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
             file.write(name)
     except OSError:
-        pass  # it is for people to read, and nothing else depends on it
+        pass  # only shown to people; nothing else depends on it
 
 
 def remembered_name(path: str) -> str:
-    """The name that the sandbox with that directory in the registry had. Never for deciding who may do what."""
+    """The name of the sandbox with that registry directory. Only for display, never for access decisions."""
     try:
         with open(os.path.join(path, NAME_FILE), encoding="utf-8") as file:
             return file.read(64)
@@ -116,23 +116,23 @@ def remembered_name(path: str) -> str:
 
 
 def nobody_holds(id: str) -> bool:
-    """Without sandboxes that are kept ready."""
+    """The default for `Reach.held`: no sandboxes are kept ready."""
     return False
 
 
 class Reach:
-    """Finds sandboxes by id or name. Safe to use from many threads."""
+    """Finds sandboxes by id or name. Thread-safe."""
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self._sandboxes = sandboxes
         self._known: dict[str, Reached] = {}
         self._names: dict[str, str] = {}
         self._claimed: set[str] = set()
-        self.held: Callable[[str], bool] = nobody_holds  # ids that are nobody's to use yet
+        self.held: Callable[[str], bool] = nobody_holds  # whether an id waits in the pool, so nobody may use it yet
         self._lock = Lock()
 
     def add(self, sandbox: Sandbox, name: str = "") -> Reached:
-        """A sandbox that was just created. `name` is free again when its sandbox has ended."""
+        """Adds a sandbox that was just created. `name` is free again when the sandbox has ended."""
         reached = Reached(sandbox, name)
         if name:
             remember_name(sandbox.id, name)
@@ -143,7 +143,7 @@ class Reach:
         return reached
 
     def claim(self, name: str) -> bool:
-        """Holds a name for a sandbox that is about to start, until `release`. False when another has or claims it."""
+        """Reserves a name for a sandbox that is about to start, until `release`. False when it is already taken."""
         with self._lock:
             known = self._known.get(self._names.get(name, ""))
             if name in self._claimed or (known is not None and not known.ended):
@@ -161,18 +161,21 @@ class Reach:
         return known.name if known is not None else ""
 
     def known(self, id: str) -> Reached | None:
-        """The same, when it is held already: without waiting."""
+        """Like `get`, but only for a running sandbox that is known already. Does not block, and checks no access."""
         with self._lock:
             found = self._known.get(self._names.get(id, id))
         return None if found is None or found.ended else found
 
     def living(self) -> list[str]:
-        """The ids of those that are held, and run or are paused."""
+        """The ids of the known sandboxes that are running or paused."""
         with self._lock:
             return [one.id for one in self._known.values() if not one.ended]
 
     def get(self, id: str, access: Access) -> Reached:
-        """A running sandbox by name or id (which may be shortened). Raises NotFound, also where access has no reach."""
+        """A running sandbox by name or id (which may be shortened).
+
+        Raises NotFound, also when `access` may not reach it, and SandboxClosed when it is not running.
+        """
         found = self.known(id)
         if found is None:
             found = self._attach(id)

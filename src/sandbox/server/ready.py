@@ -1,4 +1,4 @@
-"""Sandboxes that a server keeps ready (`sandbox serve --pool N`): as it makes them for who asks for nothing special."""
+"""Sandboxes that a server keeps ready (`sandbox serve --pool N`), for requests that ask for nothing special."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Ready:
-    """Each has a workspace of its own and what the owner's layers say: nobody has asked for it yet."""
+    """A pool of sandboxes. Each has its own workspace and the owner's configuration, without any request's settings."""
 
     def __init__(self, sandboxes: Sandboxes, workspace: Callable[[str], str], size: int) -> None:
         self._sandboxes = sandboxes
@@ -31,9 +31,9 @@ class Ready:
         self._shelf.start()
 
     def take(self, config: dict[str, Any], *, widened: bool) -> Sandbox | None:
-        """A sandbox that does what `config` asks for; None where it would have to be built for that.
+        """A ready sandbox that fits `config`; None when one must be built for it.
 
-        `widened`: whoever asks may give variables and secrets. Raises what `Sandbox` raises.
+        `widened`: the caller may set variables and secrets. Raises what `Sandbox` raises.
         """
         given = asked(config)
         if given is None or (not widened and any(given.values())):
@@ -48,14 +48,14 @@ class Ready:
         return sandbox
 
     def holds(self, id: str) -> bool:
-        """Whether that one waits here: until it is handed out it is nobody's to use."""
+        """Whether that sandbox still waits here. Until it is handed out, nobody may use it."""
         return id in self._waiting
 
     def stats(self) -> PoolStats:
         return self._shelf.stats()
 
     def close(self) -> None:
-        """Ends those that wait. Idempotent."""
+        """Ends the waiting sandboxes. Idempotent."""
         self._shelf.close()
 
     def _build(self) -> Sandbox:
@@ -73,7 +73,7 @@ class Ready:
         return made
 
     def _end(self, sandbox: Sandbox) -> None:
-        """One that nobody got: nothing of it is kept."""
+        """Ends a sandbox that was never handed out, and keeps nothing of it."""
         self._sandboxes.forget(sandbox.id)
         self._waiting.discard(sandbox.id)
         sandbox.close()
@@ -89,7 +89,7 @@ class _Shelf(ReadySandboxes):
 
 
 def asked(config: dict[str, Any]) -> dict[str, Any] | None:
-    """The secrets and variables of a request that asks for nothing else; None for another request."""
+    """The secrets and variables in a request; None when it asks for anything else."""
     known = {"environment": "set", "network": "secrets"}
     for section, value in config.items():
         if section not in known or not isinstance(value, dict) or set(value) - {known[section]}:

@@ -1,4 +1,4 @@
-"""A request that is answered with a refusal, wherever that is noticed."""
+"""The exception for a request that is refused."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from litestar.exceptions import HTTPException, WebSocketException
 
 
 class Refusal(HTTPException, WebSocketException):
-    """A request that goes no further. `word` is for programs, `message` for people.
+    """Refuses the request. `word` is for programs, `message` for people.
 
-    Litestar's own kinds, so that a WebSocket gets status and reason, too: `code` is the one it is closed with.
+    Derived from Litestar's exceptions, so that a WebSocket gets status and reason, too: it is closed with `code`.
     """
 
     def __init__(
@@ -23,5 +23,5 @@ class Refusal(HTTPException, WebSocketException):
         self.field, self.data = field, data or {}
 
     def body(self) -> dict[str, Any]:
-        """What the answer says."""
+        """The body of the answer."""
         return {"error": {"code": self.word, "message": self.message}}

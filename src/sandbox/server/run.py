@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from sandbox.sandboxes import Sandboxes
     from sandbox.server.settings import Settings
 
-DRAIN = 10  # seconds that requests have to finish when the server ends
-LARGEST_MESSAGE = 2**20  # of a WebSocket
+DRAIN = 10  # seconds that requests have to finish when the server shuts down
+LARGEST_MESSAGE = 2**20  # bytes of one WebSocket message
 
 
 def serve(sandboxes: Sandboxes, settings: Settings, *, new_token: bool = False) -> int:
@@ -60,7 +60,7 @@ async def _run(sandboxes: Sandboxes, settings: Settings, listening: socket.socke
         http=bounded(),
         ws="wsproto",
         ws_max_size=LARGEST_MESSAGE,
-        ws_per_message_deflate=False,  # the size is looked at after unpacking: 1 MiB would be 200
+        ws_per_message_deflate=False,  # the size is checked after unpacking: 1 MiB could become 200
         loop="asyncio",
         lifespan="on",
         log_config=None,
@@ -82,7 +82,7 @@ async def _run(sandboxes: Sandboxes, settings: Settings, listening: socket.socke
 
 
 class _Uvicorn(uvicorn.Server):
-    """Tells endless streams to end, so that the rest can be waited for."""
+    """Ends endless streams on shutdown, so that uvicorn only waits for requests that finish by themselves."""
 
     def __init__(self, config: uvicorn.Config, server: Server) -> None:
         super().__init__(config)
@@ -90,7 +90,7 @@ class _Uvicorn(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's own, but the signal is not raised again afterwards: then nothing would be cleared up."""
+        """Like uvicorn's own, but does not raise the signal again afterwards: that would skip our cleanup."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -110,7 +110,7 @@ def listen(settings: Settings) -> socket.socket:
     if settings.unix_socket is not None:
         return _listen_unix(settings.unix_socket)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # By its number: asyncio switches Nagle's algorithm off only then, and every answer would take 40 ms.
+    # IPPROTO_TCP by number: only then does asyncio turn Nagle's algorithm off, which would delay answers by 40 ms.
     line = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -125,7 +125,7 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def _listen_unix(path: str) -> socket.socket:
-    """A socket that this user alone can connect to; one that a killed server left is replaced."""
+    """A socket that only this user can connect to. Replaces one that a killed server left behind."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with socket.socket(socket.AF_UNIX) as other:
@@ -157,7 +157,7 @@ def _unlink(path: str) -> None:
 
 
 def address(settings: Settings, listening: socket.socket) -> str:
-    """Where the server is, as a URL."""
+    """The server's address as a URL."""
     if settings.unix_socket is not None:
         return f"unix:{settings.unix_socket}"
     host, port = listening.getsockname()[:2]
@@ -166,7 +166,7 @@ def address(settings: Settings, listening: socket.socket) -> str:
 
 
 def check(settings: Settings) -> None:
-    """Raises InvalidArgument for settings that would not be safe, or not work."""
+    """Raises InvalidArgument for settings that are unsafe or cannot work."""
     if bool(settings.certificate) != bool(settings.key):
         raise InvalidArgument("TLS needs both --cert and --key")
     if settings.most is not None and settings.most < 1:

@@ -1,7 +1,7 @@
 """What a token may do: verbs, and on which sandboxes.
 
-Every route names its verb (`opt={"verb": …}`); a route without one is refused, so that a new route is closed until
-somebody has thought about it.
+Every route names its verb (`opt={"verb": …}`). A route without one needs `host`, so a new route stays closed to
+narrower tokens until somebody chooses its verb.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ VERBS = {
     "panic": "pull the kill switch",
     "host": "what the command line may: widen policy, name paths of the host, run without walls",
 }
-OWNER = frozenset(VERBS) - {"sign"}  # a person's: they approve what programs ask for
+OWNER = frozenset(VERBS) - {"sign"}  # for a person, who approves what programs ask for
 ALL = "*"
 NOT_PER_SANDBOX = ("create", "host", "panic", "sign", "approve")  # these reach beyond any one sandbox
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Who asks: the token's name, its verbs, the sandboxes (ids or names) it is for (none means every one), its id.
+    """Who sent a request: the token's name, verbs, sandboxes (ids or names; empty means all of them) and id.
 
-    With a `surface`, only routes of that surface take it (`opt={"surface": …}`).
+    With a `surface`, only routes of that surface accept it (`opt={"surface": …}`).
     """
 
     name: str
@@ -44,11 +44,11 @@ class Access(msgspec.Struct, frozen=True):
 
     def may(self, verb: str) -> bool:
         if verb == "sign" and "approve" in self.scopes:
-            return False  # who asks is never who approves
+            return False  # whoever asks for signatures must not approve them
         return verb in self.scopes and not (self.sandboxes and verb in NOT_PER_SANDBOX)
 
     def reaches(self, *names: str) -> bool:
-        """Whether it is for the sandbox that is called any of `names`. Those without a name are all called ""."""
+        """Whether it covers a sandbox with any of these ids or names. An empty name (an unnamed one) never matches."""
         return not self.sandboxes or any(one in self.sandboxes for one in names if one)
 
 

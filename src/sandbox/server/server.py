@@ -1,4 +1,4 @@
-"""What the routes share: the sandboxes, the record's tail, the tokens, and threads for what blocks."""
+"""What the routes share: the sandboxes, the record's tail, the tokens, and threads for blocking work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sandbox.server.settings import Settings
 
 T = TypeVar("T")
-THREADS = 1024  # one for each command, terminal or connection that is under way
+THREADS = 1024  # each running command, terminal or connection takes one
 
 
 class Server:
@@ -50,19 +50,19 @@ class Server:
         self.ready = Ready(sandboxes, self.workspace, settings.pool) if settings.pool else None
         self.reach.held = self.ready.holds if self.ready is not None else nobody_holds
         self.started = time.time()
-        self.leases: dict[str, str] = {}  # tokens that are good for one sandbox, with its id once there is one
+        self.leases: dict[str, str] = {}  # token good for one sandbox -> the id of that sandbox, once it exists
         self._leasing = Lock()
         self.answered: dict[int, int] = {}  # status -> how many requests, for /metrics
-        self.draining = asyncio.Event()  # set when the server ends: streams that never end by themselves end now
+        self.draining = asyncio.Event()  # set when the server shuts down: streams that never end by themselves end now
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sandbox-http")
 
     def in_use(self) -> int:
-        """How many sandboxes somebody has: those that wait to be handed out are nobody's."""
+        """How many sandboxes are in use. Those that wait in the pool do not count."""
         waiting = self.ready.stats().ready if self.ready is not None else 0
         return max(0, self.sandboxes.running() - waiting)
 
     async def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """What `work`, which may block, returns. When the caller is cancelled meanwhile, its result goes to `undo`."""
+        """Runs `work`, which may block, in a thread. If the caller is cancelled meanwhile, `undo` gets the result."""
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         try:
             return await asyncio.shield(future)
@@ -71,7 +71,7 @@ class Server:
             raise
 
     async def pause(self, changed: asyncio.Event, seconds: float) -> bool:
-        """Waits until something changed, or for so long. False when the server ends."""
+        """Waits until `changed` is set, or for `seconds`. Returns False when the server is shutting down."""
         waits = [asyncio.ensure_future(changed.wait()), asyncio.ensure_future(self.draining.wait())]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -81,7 +81,7 @@ class Server:
         return not self.draining.is_set()
 
     def lease(self, token: str) -> None:
-        """A sandbox is about to be made with this token; one with a lease is good for one. Raises Denied."""
+        """Call before creating a sandbox with this token. A leased token is good for one. Raises Denied after that."""
         with self._leasing:
             if self.leases.get(token) == "":
                 self.leases[token] = "…"
@@ -89,7 +89,7 @@ class Server:
                 raise Denied("lease", "this token was for one sandbox")
 
     def leased(self, token: str, sandbox: str | None) -> None:
-        """It was made; or, without `sandbox`, it could not be made, and another attempt is welcome."""
+        """Call after the attempt, with the new sandbox's id; None means it failed, and the token may try again."""
         with self._leasing:
             if token in self.leases:
                 self.leases[token] = sandbox or ""
@@ -97,9 +97,9 @@ class Server:
                     self.tokens.bind(token, sandbox)
 
     def workspace(self, name: str) -> str:
-        """A directory for a sandbox that was given none: new, empty, and nobody else's.
+        """A new, empty directory for a sandbox that was given none.
 
-        Beside the sandbox's own home and not in it, because no sandbox may see that.
+        It is beside the sandbox home (`~/.sandbox`) and not in it, because no sandbox may see that.
         """
         directory = f"{home()}-workspaces/{name or 'sandbox'}-{os.urandom(4).hex()}"
         os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
@@ -107,7 +107,7 @@ class Server:
         return directory
 
     def _manager(self, name: str, config: Mapping[str, Any] | None) -> SandboxManager:
-        """A manager of the server's: above the owner's own configuration, in a workspace that stays."""
+        """A manager whose config is layered on the owner's own, in a workspace that is kept."""
         from sandbox.manager.config import spelled
 
         given = dict(config if config is not None else self.settings.manager)
@@ -128,7 +128,7 @@ class Server:
         self.sandboxes.close_all()
 
     def close(self) -> None:
-        """Ends what the server owns."""
+        """Ends everything the server owns."""
         if self.ready is not None:
             self.ready.close()
         self.managers.stop_all()

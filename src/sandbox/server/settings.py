@@ -14,7 +14,7 @@ BODY_LIMIT = 10 * 2**20
 
 
 class Settings(msgspec.Struct, kw_only=True):
-    """`roots` are the directories of the host that a remote client may name as a sandbox's project."""
+    """`roots` are the host directories that a remote client may use as a sandbox's project."""
 
     record: str
     roots: list[str] = []
@@ -27,14 +27,14 @@ class Settings(msgspec.Struct, kw_only=True):
     trust_proxy: str | None = None
     rate: float = 500.0
     upload_limit: int = UPLOAD_LIMIT
-    most: int | None = None  # sandboxes at a time; who asks for another waits
-    wait: float = 30.0  # seconds, then they get 503 and come back later
+    most: int | None = None  # sandboxes at a time; a request for one more waits …
+    wait: float = 30.0  # … this many seconds, and is then answered with 429
     token_file: str | None = None
-    pool: int = 0  # sandboxes that are kept ready
+    pool: int = 0  # how many sandboxes are kept ready
     manager: dict[str, Any] = {}  # SandboxManagerConfig of the default managed sandbox
 
     def project(self, wanted: str) -> str:
-        """`wanted`, if it lies in one of the roots, links followed. Raises Denied, InvalidArgument."""
+        """`wanted` with links resolved, if it is within one of the roots. Raises Denied, InvalidArgument."""
         if not wanted.startswith("/"):
             raise InvalidArgument("filesystem.root must be an absolute path, not {wanted!r}", wanted=wanted)
         real = os.path.realpath(wanted)

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from sandbox.result import OUTPUT_LIMIT
 from sandbox.rpc.messages import Command, Path, Rows, Seconds
 
-# Not like an id: a name must never stand for somebody else's sandbox.
+# Never like an id (`vm-…`): a name must not be mistaken for somebody else's sandbox.
 Name = Annotated[str, Meta(pattern=r"^(?!vm-)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", examples=["research"])]
 Text = Annotated[str, Meta(max_length=4096)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -44,7 +44,7 @@ class Listed(Struct):
 
 
 class Detailed(Struct, kw_only=True):
-    """A sandbox with all that is known of it. `stats` is null when it does not run."""
+    """A sandbox with everything known about it. `stats` is null when it is not running."""
 
     sandbox: Described
     config: dict[str, Any]
@@ -118,19 +118,19 @@ class Answer(Struct, forbid_unknown_fields=True):
 
 
 class Forks(Struct, forbid_unknown_fields=True):
-    """How many."""
+    """How many forks to start."""
 
     count: Annotated[int, Meta(ge=1, le=64)] = 1
 
 
 class SaveAs(Struct, forbid_unknown_fields=True):
-    """Under this name, or one that is made up."""
+    """The checkpoint's name; without one, a name is generated."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64, examples=["prepared"])] | None = None
 
 
 class Saved(Struct, kw_only=True):
-    """A checkpoint. `saves` says what is in it; `lost` are files that were open and had no path any more."""
+    """A checkpoint. `saves` says what it contains; `lost` lists files that were open but no longer had a path."""
 
     name: Annotated[str, Meta(examples=["prepared"])]
     sandbox: Annotated[str, Meta(examples=["vm-a1b2c3d4"])]
@@ -146,21 +146,21 @@ class SavedOnes(Struct):
 
 
 class Restored(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A sandbox to start from a checkpoint. `config` gives again what has no source of its own, such as secrets."""
+    """A sandbox to start from a checkpoint. `config` must supply what a checkpoint does not save, such as secrets."""
 
     config: dict[str, Any] = {}
     name: Name | None = None
 
 
 class Paths(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which changes: all, or those at or below `paths`."""
+    """Which changes: all of them, or those at or below `paths`."""
 
     paths: list[Path] | None = None
     overwrite: bool = False
 
 
 class Allow(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A host to allow: for this sandbox, or always (in the owner's config). Needs scope `host`."""
+    """A host to allow for this sandbox, or always (in the owner's config). Needs scope `host`."""
 
     host: Annotated[str, Meta(max_length=300, examples=["pypi.org:443"])]
     answer: Literal["sandbox", "always"] = "sandbox"
@@ -184,6 +184,6 @@ class Verdict(Struct):
 
 
 class Done(Struct):
-    """Nothing more to say."""
+    """It worked."""
 
     ok: bool = True

@@ -1,4 +1,4 @@
-"""Server-sent events: their text, and a response that stops the work when the reader has gone."""
+"""Server-sent events: their text, and a response whose work stops when the client disconnects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from litestar.response import Stream
 
 KEEP_ALIVE = b": still here\n\n"
-PAUSE = 15.0  # seconds without an event, then a comment goes out, so that a dead connection is noticed
+PAUSE = 15.0  # seconds without an event before a comment is sent, so that a dead connection is noticed
 
 
 def event(name: str, data: Any, id: int | str | None = None) -> bytes:
@@ -19,6 +19,6 @@ def event(name: str, data: Any, id: int | str | None = None) -> bytes:
 
 
 def response(events: AsyncIterator[bytes]) -> Stream:
-    """The answer; its generator is closed when the client leaves."""
+    """The answer. Its generator is closed when the client disconnects."""
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return Stream(events, media_type="text/event-stream", headers=headers)

@@ -1,7 +1,7 @@
-"""The record as it grows, for everybody who follows it: one reader of the file, however many subscribers.
+"""Follows the record as it grows: one reader of the file for any number of subscribers.
 
-The record on disk is the source, not this process's feed: it has what every sandbox of this user did, also before the
-server started, and each line's number is what a client resumes from.
+The source is the record on disk, not this process's feed. The record has what every sandbox of this user did, also
+before the server started, and clients resume from the number of a line.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from sandbox.audit import reading
 from sandbox.audit.feed import CAPACITY, Feed
 from sandbox.audit.record import CURRENT
 
-_INTERVAL = 0.05  # seconds between looks at the file's size
-_MOST = 2**20  # bytes that are read at a time
+_INTERVAL = 0.05  # seconds between reads
+_MOST = 2**20  # bytes read at a time
 
 Entry = dict[str, Any]
 Batch = list[Entry]
@@ -30,20 +30,20 @@ class Tail:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.last = 0  # the number of the newest entry that subscribers have seen
-        self.feed = Feed(CAPACITY)  # the newest ones, as the specification's feed wants them
+        self.feed = Feed(CAPACITY)  # the newest entries, for the specification's feed
         self._file: int | None = None
         self._rest = b""
         self._subscribers: set[Callable[[Batch], object]] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Reads the end of what is there, then follows. To be called once, in the loop."""
+        """Reads the current file, then follows it. Call once, in the event loop."""
         self._open()
         self.catch_up()
         self._task = asyncio.create_task(self._follow())
 
     def catch_up(self) -> None:
-        """Reads what was written until now, so that an answer has it."""
+        """Reads everything written so far, so that an answer includes it."""
         try:
             while batch := self._more():
                 self._take(batch)
@@ -52,15 +52,15 @@ class Tail:
                 while batch := self._more():
                     self._take(batch)
         except OSError:
-            pass  # the disk may come back; what is missed now is read then
+            pass  # the disk may recover; what is missed now is read then
 
     def subscribe(self, subscriber: Callable[[Batch], object]) -> Callable[[], None]:
-        """Calls `subscriber` in the loop with each new batch. Returns what ends that."""
+        """Calls `subscriber` in the event loop with each new batch. Returns a function that unsubscribes it."""
         self._subscribers.add(subscriber)
         return lambda: self._subscribers.discard(subscriber)
 
     def history(self, after: int, until: int) -> Iterator[Entry]:
-        """The entries of the record after number `after` up to `until`, the oldest first. Any thread."""
+        """The entries after number `after`, up to and including `until`, oldest first. May be called in any thread."""
         for name in self._files_from(after):
             with open(name, "rb") as file:
                 for line in file:
@@ -72,7 +72,7 @@ class Tail:
                     yield entry
 
     def _files_from(self, after: int) -> list[str]:
-        """Older files are named for their first line, so those that hold nothing after `after` need not be read."""
+        """The files to read. Older files are named for their first line, so those wholly before `after` are skipped."""
         names = reading.files(self.directory)
         firsts = [int(os.path.basename(one)[6:-6]) if os.path.basename(one) != CURRENT else None for one in names]
         start = 0
@@ -99,7 +99,7 @@ class Tail:
         fresh = [one for one in batch if one["seq"] > self.last]
         if not fresh:
             return
-        if self.last and fresh[0]["seq"] > self.last + 1:  # a line was repaired or a file rotated under us
+        if self.last and fresh[0]["seq"] > self.last + 1:  # a line was repaired, or the file was rotated meanwhile
             fresh = [*self.history(self.last, fresh[0]["seq"] - 1), *fresh]
         self.last = fresh[-1]["seq"]
         for entry in fresh:
@@ -117,7 +117,7 @@ class Tail:
             self._file = None
 
     def _rotated(self) -> bool:
-        """Whether the file that we read has another name now, and all of it has been read."""
+        """Whether the file we are reading is no longer the current one."""
         try:
             now = os.stat(os.path.join(self.directory, CURRENT))
         except FileNotFoundError:
@@ -125,7 +125,7 @@ class Tail:
         return self._file is None or now.st_ino != os.fstat(self._file).st_ino
 
     def _more(self) -> Batch:
-        """The next whole lines; a line that is still being written waits."""
+        """The next complete lines. A line that is still being written is left for later."""
         if self._file is None:
             return []
         while True:

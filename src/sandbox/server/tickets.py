@@ -1,4 +1,4 @@
-"""Tickets for WebSockets from a browser, which cannot set a header: short-lived, good for one connection."""
+"""Tickets for WebSockets opened by a browser, which cannot set headers on them: short-lived, for one connection."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 
 from sandbox.server.scopes import Access
 
-PROTOCOL = "sandbox.ticket."  # offered as a subprotocol: the only thing of a handshake that a page can choose
+PROTOCOL = "sandbox.ticket."  # offered as a subprotocol: the only part of the handshake that a page controls
 LIFETIME = 30.0
 _MOST = 1024
 
 
 class Tickets:
-    """Used from the event loop alone."""
+    """Used only from the event loop."""
 
     def __init__(self) -> None:
         self._valid: dict[str, tuple[Access, float]] = {}
@@ -28,10 +28,13 @@ class Tickets:
         return text
 
     def void(self) -> None:
-        """No ticket is good any more."""
+        """Invalidates every ticket."""
         self._valid = {}
 
     def redeem(self, text: str) -> Access | None:
-        """Whose it was; it is void from now on. (A look-up by 192 random bits tells a guesser nothing by its time.)"""
+        """The access that the ticket stands for, which is used up now; None if it is not valid.
+
+        (A dictionary look-up is safe here: with 192 random bits, its timing tells a guesser nothing.)
+        """
         access, until = self._valid.pop(text, (None, 0.0))
         return access if until > time.monotonic() else None

@@ -1,7 +1,7 @@
-"""`sandbox serve --token-file`: tokens that somebody else keeps, such as a Kubernetes Secret.
+"""`sandbox serve --token-file`: tokens that are managed elsewhere, such as in a Kubernetes Secret.
 
-A line is a token, or `sha256:` and its hash in hexadecimal, then its scopes (`read,exec`; without any: `*`), then a
-name for people. Empty lines and those that begin with # say nothing.
+A line is a token, or `sha256:` and its hash in hexadecimal, then its scopes (`read,exec`; default: `*`), then a name
+for people. Empty lines and lines that begin with # are ignored.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from sandbox.server import scopes
 from sandbox.server.tokens import LONGEST, Token, hashed
 
 HASHED = "sha256:"
-SHORTEST = 32  # characters: what is shorter can be guessed
+SHORTEST = 32  # characters: a shorter token could be guessed
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 class Given:
-    """The tokens of a file, read again when it changed. A file that is gone has none."""
+    """The tokens in a file, which is read again when it has changed. A missing file has no tokens."""
 
     def __init__(self, path: str) -> None:
         """Raises ConfigError when the file cannot be used."""
@@ -31,7 +31,7 @@ class Given:
             raise ConfigError("no such file", file=path)
 
     def tokens(self) -> list[Token]:
-        """Those that are valid now. None at all while the file cannot be used: what it revoked must not go on."""
+        """The tokens that are valid now: none while the file cannot be used, because it may have revoked some."""
         try:
             self._refresh()
         except (ConfigError, OSError):
@@ -40,7 +40,7 @@ class Given:
 
     def _refresh(self) -> None:
         try:
-            state = os.stat(self._path)  # of what a link leads to: Kubernetes exchanges the link
+            state = os.stat(self._path)  # follows links: Kubernetes updates a Secret by replacing a link
         except FileNotFoundError:
             self._seen, self._tokens = None, []
             return
@@ -56,7 +56,7 @@ def _says(line: str) -> bool:
 
 
 def _read(line: str, number: int, file: str) -> Token:
-    """The token of a line. Raises ConfigError, which never holds the token."""
+    """The token on a line. Raises ConfigError, which never contains the token."""
     text, *more = line.split(None, 2)
     if text.startswith(HASHED):
         hash = text[len(HASHED) :].lower()

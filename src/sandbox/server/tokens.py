@@ -1,6 +1,6 @@
-"""Bearer tokens: made once, shown once, kept as hashes in `~/.sandbox/server/tokens.json`.
+"""Bearer tokens: shown once when made, stored as hashes in `~/.sandbox/server/tokens.json`.
 
-A token is 32 random bytes, so one round of SHA-256 is enough: there is nothing to guess that a slow hash would protect.
+A token is 32 random bytes, which nobody can guess, so one round of SHA-256 is enough: a slow hash would add nothing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 PREFIX = "sbx_"
 _FILE = "tokens.json"
-LONGEST = 128  # characters of a token that are worth hashing
+LONGEST = 128  # characters of a token that are hashed
 
 
 class Token(msgspec.Struct, forbid_unknown_fields=True):
-    """One token, as it is kept. `id` is for people; `hash` is the SHA-256 of the token."""
+    """One token, as it is stored. `id` is for people; `hash` is the SHA-256 of the token."""
 
     id: str
     name: str
@@ -47,16 +47,16 @@ class Token(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Tokens:
-    """The tokens of this user. Reads the file again when it changed, so that revoking takes effect at once."""
+    """The tokens of this user. Reads the file again when it has changed, so that revoking takes effect at once."""
 
     def __init__(self, directory: str | None = None, *, given: Given | None = None) -> None:
-        """`given` has tokens that somebody else keeps."""
+        """`given` has tokens that are managed elsewhere."""
         self._given = given
         self._directory = directory or os.path.join(home(), "server")
         self._path = os.path.join(self._directory, _FILE)
         self._seen: tuple[int, int, int] | None = None
         self._tokens: list[Token] = []
-        self._passing: list[Token] = []  # in no file: they end with this process, however it ends
+        self._passing: list[Token] = []  # never stored: they end with this process, however it ends
 
     def new(
         self,
@@ -67,7 +67,7 @@ class Tokens:
         lifetime: float | None = None,
         passing: bool = False,
     ) -> tuple[str, Token]:
-        """Makes a token; its text is returned here and is nowhere else. A `passing` one is known to this object alone.
+        """Makes a token. Its text is returned here and stored nowhere. A `passing` token exists only in this object.
 
         Raises InvalidArgument, OSError.
         """
@@ -89,12 +89,12 @@ class Tokens:
         return text, made
 
     def valid(self) -> list[Token]:
-        """Those that are valid, the oldest first."""
+        """The valid tokens in the file, oldest first."""
         self._refresh()
         return [one for one in self._tokens if not _over(one)]
 
     def revoke(self, id: str) -> Token:
-        """Removes the token of that id or name. Raises NotFound."""
+        """Removes the token with that id or name. Raises NotFound."""
         with self._changing() as tokens:
             found = next((one for one in tokens if id in (one.id, one.name) and id), None)
             if found is None:
@@ -103,17 +103,17 @@ class Tokens:
             return found
 
     def forget(self, id: str) -> None:
-        """A passing token is valid no longer. Idempotent."""
+        """Invalidates a passing token. Idempotent."""
         self._passing = [one for one in self._passing if one.id != id]
 
     def bind(self, id: str, sandbox: str) -> None:
-        """From now on a passing token is for that sandbox alone."""
+        """Adds `sandbox` to the sandboxes of a passing token, which had all of them before."""
         for one in self._passing:
             if one.id == id:
                 one.sandboxes = [*one.sandboxes, sandbox]
 
     def check(self, text: str) -> Access | None:
-        """Whose it is; None when it is nobody's. Takes the same time for every wrong token."""
+        """The token's access; None when it is not valid. Takes the same time for every wrong token."""
         self._refresh()
         given = hashed(text[:LONGEST])
         found: Token | None = None
@@ -123,7 +123,7 @@ class Tokens:
         return None if found is None or _over(found) else found.access
 
     def access(self, id: str) -> Access | None:
-        """What the valid token of that id may do; None when there is none."""
+        """The access of the valid token with that id; None when there is none."""
         self._refresh()
         return next((one.access for one in self._all() if one.id == id and not _over(one)), None)
 

@@ -1,4 +1,4 @@
-"""Writing a file inside as its content comes: never held in memory as a whole, never larger than uploads may be."""
+"""Writes a file inside as its content arrives: never held in memory as a whole, never larger than the upload limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE = 2**20
 
 
 class Uploading:
-    """One file that is made, or replaced. `room` is how many bytes may still come, for all files of one request."""
+    """One file that is created or replaced. `room` is how many more bytes all files of the request may have."""
 
     def __init__(self, server: Server, reached: Reached, path: str, mode: int = 0o644) -> None:
         self._server, self._reached = server, reached
@@ -25,7 +25,7 @@ class Uploading:
         self.room = server.settings.upload_limit
 
     async def add(self, piece: bytes) -> None:
-        """Takes the next piece. Raises Refusal when it is too much, and OSError."""
+        """Takes the next piece. Raises Refusal when the upload is too large, and OSError."""
         self.room -= len(piece)
         if self.room < 0:
             raise too_large(self._server.settings.upload_limit)
@@ -34,7 +34,7 @@ class Uploading:
             await self._write()
 
     async def end(self) -> None:
-        """There is no more. Raises OSError."""
+        """Writes what is left. Raises OSError."""
         if self._waiting or self._at == 0:
             await self._write()
 

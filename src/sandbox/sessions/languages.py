@@ -12,7 +12,7 @@ from sandbox.sessions.session import CodeSession, DriverSession, Running, Spawns
 
 KERNELS = ("auto", "jupyter", "plain")
 LANGUAGES = ("python", "node", "bash")
-# The first line of its input is the driver: a command line is too short for it, and others could read it there.
+# The first line of its input is the driver: it is too long for a command line, where others could read it too.
 BOOT = (
     "import json,os;requests=os.fdopen(os.dup(0),'rb');"
     "exec(compile(json.loads(requests.readline()),'<session>','exec'),{'__name__':'session','requests':requests})"
@@ -22,7 +22,7 @@ from importlib.util import find_spec
 chosen = "jupyter" if {kernel!r} == "jupyter" or ({kernel!r} == "auto" and find_spec("ipykernel")) else "plain"
 exec(compile({{"plain": {plain!r}, "jupyter": {jupyter!r}}}[chosen], "<session>", "exec"))
 """
-# 3 leads to us and 4 comes from us, so that no child process of the code's can speak in its place by accident.
+# Descriptors 3 and 4 lead to and from the host, so that no child process of the code answers in its place by accident.
 OWN_STREAMS = 'exec "$@" 3>&1 4<&0 >&2 </dev/null'
 MARK_LENGTH = 16
 
@@ -47,18 +47,18 @@ class BashSession(CodeSession):
 
     def _start(self) -> Process:
         process = self._sandbox.spawn(["bash", "--noprofile", "--norc"])
-        process.write(b"trap : INT\n")  # an interrupt ends the command that runs, not the shell
+        process.write(b"trap : INT\n")  # an interrupt ends the running command, not the shell
         return process
 
     def _give(self, process: Process, code: str) -> None:
-        # Both outputs end with a mark that nobody can guess, so that all that was printed before it is in the result.
+        # Both outputs end with a random mark, so that the result has all that was printed before it.
         self._mark = os.urandom(MARK_LENGTH).hex().encode()
         mark = self._mark.decode()
         text = f"eval {shlex.quote(code)} </dev/null\nprintf '\\n%s %d\\n' {mark} $? ; printf '\\n%s \\n' {mark} >&2\n"
         try:
             process.write(text.encode(errors="surrogateescape"))
         except BrokenPipeError:
-            pass  # it has ended: reading tells why
+            pass  # it has ended; reading will say why
 
     def _collect(self, running: Running) -> None:
         pending = {"stdout": bytearray(), "stderr": bytearray()}
@@ -73,7 +73,7 @@ class BashSession(CodeSession):
             rest = pending[chunk.stream]
             rest += chunk.data
             at = rest.find(mark)
-            if at < 0:  # what may be the beginning of the mark waits
+            if at < 0:  # keeps back what may be the beginning of the mark
                 ready = max(0, len(rest) - len(mark))
             elif b"\n" not in rest[at + len(mark) :]:
                 ready = at

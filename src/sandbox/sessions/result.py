@@ -1,4 +1,4 @@
-"""What a piece of code left behind: output, values to show, and how it failed."""
+"""The result of a piece of code: its output, values to show, and how it failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RichOutput(Fields):
     fields = (*__slots__, "text", "html", "png")
 
     def __init__(self, data: Mapping[str, Any], is_result: bool) -> None:
-        self.data = dict(data)  # by media type; what is binary is base64 text, as in notebooks
+        self.data = dict(data)  # by media type; binary data is base64 text, as in notebooks
         self.is_result = is_result  # the value of the last line, not one that `display` was called with
 
     @property
@@ -80,7 +80,7 @@ class CodeResult(Fields):
         self.outputs = outputs or []
         self.error = error
         self.timed_out = timed_out
-        self.truncated = truncated  # some output was more than is kept
+        self.truncated = truncated  # some output was over the limit and cut
 
     @property
     def ok(self) -> bool:

@@ -1,7 +1,7 @@
-"""A session from outside: start an interpreter in a sandbox, give it code, collect what it says.
+"""The host's side of a session: starts an interpreter in a sandbox, sends it code, collects its answers.
 
-What an interpreter answers comes from untrusted code: every message is bounded and checked, and whatever it claims is
-only ever shown to the caller.
+The answers come from untrusted code: every message is bounded and checked, and its content is only ever passed on to
+the caller.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandbox.sessions.result import CodeFailure, CodeResult, RichOutput
 MESSAGE_MOST = 8 * 2**20  # bytes of one message: a picture, a table
 VALUES_MOST = 32 * 2**20  # bytes of all values of a run
 FORMS_MOST = 32  # forms of one value
-FORM_COST = 200  # what each form takes beside its bytes
+FORM_COST = 200  # bytes counted for each form besides its content
 ERROR_MOST = 100_000
 OUTPUTS_MOST = 1000
 GRACE = 3.0  # seconds that code has to end after it was interrupted; then its interpreter is killed
@@ -32,14 +32,14 @@ Listener = Callable[[str], object]
 
 
 class Spawns(Protocol):
-    """What a session needs of a sandbox, in this process or in another one."""
+    """What a session needs from a sandbox, in this process or in another one."""
 
     def spawn(self, command: list[str]) -> Process:
         """Starts a command."""
 
 
 class CodeSession(ABC):
-    """An interpreter inside that keeps its state between calls to `run`. Safe to use from many threads: one runs.
+    """An interpreter inside that keeps its state between calls to `run`. Many threads may use it; one runs at a time.
 
     Close it, or use it in a `with` statement; it ends with its sandbox at the latest.
     """
@@ -64,11 +64,11 @@ class CodeSession(ABC):
     ) -> CodeResult:
         """Runs code and returns what it printed, the values to show, and the error that ended it, if one did.
 
-        After `timeout` seconds it is interrupted, as by Ctrl-C; the state stays. Code that does not heed this within
-        three seconds is killed with its interpreter, and the next call begins a new one without state. `on_stdout`,
-        `on_stderr` and `on_output` are called with each piece as it comes; what they raise ends the interpreter.
+        After `timeout` seconds it is interrupted, as by Ctrl-C; the state stays. Code that does not end within three
+        seconds of that is killed with its interpreter, and the next call starts a new one without state. `on_stdout`,
+        `on_stderr` and `on_output` are called with each piece as it comes; an exception in them ends the interpreter.
 
-        Raises CommandError when the interpreter is not there or ended meanwhile, InvalidArgument, SandboxClosed.
+        Raises CommandError when the interpreter is missing or ended meanwhile, InvalidArgument, SandboxClosed.
         """
         if not isinstance(code, str):
             raise InvalidArgument("code is text, not {kind}", kind=type(code).__name__)
@@ -84,7 +84,7 @@ class CodeSession(ABC):
             except BaseException as problem:
                 self._drop()
                 if watch is not None and watch.expired and isinstance(problem, CommandError):
-                    running.result.timed_out = True  # it did not heed the interrupt
+                    running.result.timed_out = True  # it ignored the interrupt
                     return running.finished()
                 raise
             finally:
@@ -96,14 +96,14 @@ class CodeSession(ABC):
     def interrupt(self) -> None:
         """Interrupts the code that runs now, as Ctrl-C would: its `run` returns with an error. The state stays.
 
-        Nothing happens when none runs. Raises SandboxClosed.
+        Does nothing when no code runs. Raises SandboxClosed.
         """
         process = self._process
         if process is not None:
             process.signal(signal.SIGINT)
 
     def restart(self) -> None:
-        """Ends the interpreter, killing what runs in it: the next `run` begins with a new one. Raises nothing."""
+        """Kills the interpreter with all that runs in it; the next `run` starts a new one. Raises nothing."""
         process = self._process
         if process is not None:
             process.kill()
@@ -145,10 +145,10 @@ class CodeSession(ABC):
 
     @abstractmethod
     def _collect(self, running: Running) -> None:
-        """Reads what it says until the code has ended."""
+        """Reads its answers until the code has ended."""
 
     def _ended(self, running: Running) -> CommandError:
-        """The interpreter ended instead of answering."""
+        """The error for an interpreter that ended instead of answering."""
         last = (running.err.value().decode(errors="replace").strip().splitlines() or [""])[-1][:500]
         return CommandError("the session's interpreter ended: {last}", last=last, exit_code=1)
 
@@ -173,11 +173,11 @@ class DriverSession(CodeSession):
 
     def _give(self, process: Process, code: str) -> None:
         try:
-            # In every answer, so that what an earlier run left behind cannot answer for a later one.
+            # Every answer must have it, so that what an earlier run left behind cannot answer for a later one.
             self._run = os.urandom(16).hex()
             process.write(json.dumps({"code": code, "run": self._run}).encode() + b"\n")
         except BrokenPipeError:
-            pass  # it has ended: reading tells why
+            pass  # it has ended; reading will say why
 
     def _collect(self, running: Running) -> None:
         while True:
@@ -228,14 +228,14 @@ class Running:
         self._room = VALUES_MOST
 
     def stream(self, name: str, data: bytes) -> None:
-        """Output as it comes."""
+        """Takes output as it comes."""
         (self.out if name == "stdout" else self.err).add(data)
         listener = self._listeners[name]
         if listener is not None:
             listener(data.decode(errors="replace"))
 
     def take(self, message: dict[str, Any]) -> bool:
-        """One message. True when the code has ended."""
+        """Takes one message. Returns True when the code has ended."""
         if message.get("stream") in ("stdout", "stderr") and isinstance(message.get("text"), str):
             self.stream(message["stream"], message["text"].encode(errors="replace"))
         elif isinstance(data := message.get("data"), dict):

@@ -1,6 +1,6 @@
 """Hands the encrypted key and its password to the process behind the walls, and ends.
 
-A process of its own, so that the password is never in the memory of one that lives on. `python -m … KEYSTORE [FD]`: the
+A separate process, so that the password is never in the memory of a long-lived one. `python -m … KEYSTORE [FD]`: the
 password comes from the descriptor FD, or is asked for at the terminal.
 """
 
@@ -14,7 +14,7 @@ LONGEST = 64 * 1024
 
 
 def password(descriptor: int | None) -> str:
-    """Its first line, or what is typed."""
+    """The first line from the descriptor, or what is typed."""
     if descriptor is None:
         from getpass import getpass
 

@@ -91,7 +91,7 @@ def backend_of(config: Config, password: int | None) -> SignerBackend:
 
 
 def _alone() -> Any:
-    """A lock: two signers of one home would take each other's sockets."""
+    """Takes a lock: two signers of one home would take each other's sockets. Raises SandboxError."""
     lock = open(os.path.join(places.directory(), "lock"), "a")  # noqa: SIM115 - held until the end
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,7 +129,7 @@ def approver(owner: str) -> Callable[[dict[str, Any]], str | None]:
 
 
 def family_of(sandbox: str, pid: int) -> str | None:
-    """What a sandbox's limits are counted for; None unless that process made it: a gate can ask for its own alone."""
+    """What a sandbox's limits are counted for; None unless that process made it: a gate asks only for its own."""
     try:
         entry = find(home(), sandbox)
     except NotFound:

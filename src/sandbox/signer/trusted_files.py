@@ -1,4 +1,4 @@
-"""The signer uses no file that a tenant can have written: no program, no argument, no ABI, no key."""
+"""The signer uses no file that a tenant could have written: no program, no argument, no ABI, no key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def program(signing: Signing) -> str:
 
 
 def is_tenants(path: str) -> bool:
-    """Whether a tenant can have written it, or the link that it is."""
+    """Whether a tenant could have written the file, or the link at that path."""
     spelled = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     return written(spelled) or written(os.path.realpath(path))
 

@@ -22,7 +22,7 @@ _PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.signing.ke
 
 
 class Closed(Sandbox):
-    """A sandbox that nobody attaches to: whoever runs a command beside the key is too near to it."""
+    """A sandbox that nobody can attach to: no other command may run beside the key."""
 
     _door = False
 

@@ -1,5 +1,5 @@
 """Signatures by a key that stays on the host: docs/signing.md.
 
-`service.py` decides, `ledger.py` remembers, `backends/` sign. `client.py` is how the gate, the server and the command
-line ask. What starts the process that holds the key, behind walls, is `sandbox.signer`.
+`service.py` decides, `ledger.py` remembers, `backends/` sign. The gate, the server and the command line ask through
+`client.py`. `sandbox.signer` starts the process that holds the key, behind walls.
 """

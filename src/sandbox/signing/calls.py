@@ -1,4 +1,4 @@
-"""Calls of contracts, decoded for the rules and for people. eth-abi is loaded with the first."""
+"""Contract calls, decoded for the rules and for people. eth-abi is loaded on first use."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def missing() -> SandboxError:
 
 
 def rules_of(signing: Signing) -> Rules:
-    """The section compiled, with the ABI files that it names. Raises ConfigError."""
+    """Compiles the section, with the ABI files that it names. Raises ConfigError."""
     return Rules(signing, keccak, abis_of(signing))
 
 
 def abis_of(signing: Signing) -> dict[str, list[Any]]:
-    """The ABI files that it names, read. Raises ConfigError."""
+    """Reads the ABI files that the section names. Raises ConfigError."""
     return {key: _abi(key, one.abi) for key, one in signing.contracts.items() if one.abi is not None}
 
 
@@ -54,7 +54,7 @@ def _abi(key: str, file: str) -> list[Any]:
 
 
 def arguments(request: Request, rules: Rules) -> list[Any] | None:
-    """The decoded arguments of its call. None when it calls nothing that is known, or is not exactly their encoding."""
+    """The decoded arguments of a call. None if the function is not known, or the data is not their exact encoding."""
     if not isinstance(request, UnsignedTransaction):
         return None
     function = rules.function(request.to, request.data)
@@ -67,7 +67,7 @@ def _decoded(function: Function, data: bytes) -> list[Any] | None:
 
     try:
         values = decode(function.types, data)
-        # An encoding with gaps, overlaps or a tail could be read otherwise by somebody else.
+        # An encoding with gaps, overlaps or a tail could be decoded differently by others.
         exact = encode(function.types, values) == data
     except Exception:  # noqa: BLE001 - whatever eth-abi raises, these are not its arguments
         return None

@@ -1,4 +1,4 @@
-"""How others speak with the signer: the gate, the HTTP server, the command line. Imports nothing heavy."""
+"""How the gate, the HTTP server and the command line talk to the signer. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PATIENCE = 330.0  # seconds: longer than the longest wait for a person
 
 
 def ask(message: dict[str, Any]) -> dict[str, Any]:
-    """The answer of the door for asking. Blocks. Raises Denied, NotFound, SandboxError."""
+    """Sends a request to the signer. Returns its answer. Blocks. Raises Denied, NotFound, SandboxError."""
     return _asked(places.ask_door(), message)
 
 
 def decide(message: dict[str, Any]) -> dict[str, Any]:
-    """The answer of the door for deciding. Raises Denied, NotFound, SandboxError."""
+    """Sends a person's decision to the signer. Returns its answer. Raises Denied, NotFound, SandboxError."""
     return _asked(places.approve_door(), message)
 
 

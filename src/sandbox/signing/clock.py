@@ -1,8 +1,9 @@
-"""A clock that only goes forward, at the pace of time.
+"""A clock that only moves forward, at the pace of real time.
 
-While the machine runs, time is what has passed since the ledger was last written, whatever the wall clock is set to.
-After a restart it is the wall clock, but never earlier than what the ledger has seen. So moving the clock back opens no
-window again, and moving it forward empties none before a restart.
+While the machine runs, the clock counts what has passed since the ledger was last written, and ignores the wall clock.
+After a restart it takes the wall clock, but never a time before the ledger's last. So setting the wall clock back
+reopens no window, and setting it forward empties none before a restart. Where the system has no boot id (macOS), the
+wall clock counts at any time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 class Moment(NamedTuple):
-    """What the ledger keeps: the time it has seen, and when that was in the life of which boot."""
+    """What the ledger keeps: its last time, and the boot and uptime at which that was."""
 
     now: float
     boot: str
@@ -28,7 +29,7 @@ class Clock:
         return time.time()
 
     def boot(self) -> str:
-        """Which start of this machine this is; empty where that is not known."""
+        """The id of this boot; empty where the system has none."""
         try:
             with open(_BOOT, encoding="ascii") as file:
                 return file.read().strip()
@@ -39,7 +40,7 @@ class Clock:
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def after(self, last: Moment | None) -> Moment:
-        """The present, after `last`."""
+        """The present moment, never before `last`."""
         boot, uptime, wall = self.boot(), self.uptime(), self.wall()
         if last is None:
             return Moment(wall, boot, uptime)

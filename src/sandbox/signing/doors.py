@@ -1,7 +1,7 @@
-"""The signer's two sockets. One JSON object a line, one answer each.
+"""The signer's two sockets: one JSON object per line, one answer to each.
 
-At one, signatures are asked for: by gates and by the HTTP server. At the other a person decides, with a credential that
-the signer itself checks. What comes in at the first cannot decide anything, whatever it says.
+Gates and the HTTP server ask for signatures at one. A person decides at the other, with a credential that the signer
+itself checks. Nothing that is sent to the first can decide anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Handle = Callable[[dict[str, Any], int], dict[str, Any]]
 
 
 class Door:
-    """Serves one listening socket in threads. `handle(message, pid)`: `pid` is who is at the other end."""
+    """Serves one listening socket in threads. `handle(message, pid)`: `pid` is the process at the other end."""
 
     def __init__(self, listening: socket.socket, handle: Handle) -> None:
         self._listening = listening
@@ -96,11 +96,11 @@ def peer(line: socket.socket) -> int:
 def asking(
     service: SigningService, family_of: Callable[[str, int], str | None], serves: Callable[[int], bool]
 ) -> Handle:
-    """What can be asked. `family_of(sandbox, pid)`: what that sandbox's limits are counted for, None when it is another
-    process's; `serves(pid)`: whether it is our HTTP server, which alone speaks for tokens."""
+    """Handles requests for signatures. `family_of(sandbox, pid)`: what that sandbox's limits are counted for, None when
+    it is another process's; `serves(pid)`: whether that is our HTTP server, which alone speaks for tokens."""
 
     def who(message: dict[str, Any], pid: int) -> dict[str, str]:
-        """The asker, the sandbox, and what its limits are counted for: always the same for one asker."""
+        """The asker, its sandbox, and what its limits are counted for: always the same for one asker."""
         asker = str(message.get("asker", ""))
         kind, _, name = asker.partition(":")
         if not name or kind not in ("sandbox", "token") or not asker.isprintable() or len(asker) > 128:
@@ -134,7 +134,7 @@ def asking(
 
 
 def deciding(service: SigningService, approver: Callable[[dict[str, Any]], str | None]) -> Handle:
-    """What a person can do. `approver(credential)` names them; None: nobody."""
+    """Handles a person's decisions. `approver(credential)` names the person; None: the credential is not valid."""
 
     def handle(message: dict[str, Any], pid: int) -> dict[str, Any]:
         operation = message.get("op")

@@ -1,8 +1,8 @@
 """The process that holds the key. It runs behind walls: no network, no file of the host, only its two pipes.
 
-The first line that it reads is the encrypted key and its password, the second the policy and a secret; then orders. It
-trusts an order as little as it can: the MAC and the number must be right (`backends/capability.py`), the hash must be
-that of what it is to sign, and it asks the same policy again, all but the history, which it does not have.
+The first line that it reads has the encrypted key and its password, the second the policy and a secret; orders follow.
+It trusts an order as little as it can: the MAC and the number must be right (`backends/capability.py`), the hash must
+match the request, and the same policy must allow it again, except for limits that need the history.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST = 8 * 2**20
 
 
 class NotSigned(Exception):
-    """It is not signed. The text says why."""
+    """The request is not signed; the text says why."""
 
 
 class Holder:
@@ -69,7 +69,7 @@ def unlocked(line: bytes) -> tuple[bytes, str]:
 
 
 def hold_memory() -> None:
-    """No core dump of this process, and no look into its memory by others of the same user."""
+    """Prevents core dumps, and access to this memory by other processes of the same user."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

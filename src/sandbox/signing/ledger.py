@@ -1,7 +1,7 @@
-"""What was asked and signed: one SQLite file that every process shares and that survives them all.
+"""What was asked and signed: one SQLite file that all processes share and that outlives them.
 
-A signature is claimed before it is made: in one transaction the history is counted, the policy asked and the claim
-written. Whoever comes second counts the first. A claim that was never used, because a process died, stays counted.
+A signature is claimed before it is made: one transaction counts the history, asks the policy and writes the claim. A
+second request therefore counts the first. A claim that was never used, because a process died, still counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandbox.signing.clock import Clock, Moment
 
 HOUR, DAY = 3600.0, 86400.0
 PATIENCE = 10.0  # seconds to wait for another process's transaction
-# claimed: a signature may exist. signed: it does. The others: it does not, and the id is used all the same.
+# claimed: a signature may exist. signed: it does. The others: it does not, but the id is used up.
 PENDING, CLAIMED, SIGNED, FAILED, REJECTED, EXPIRED = "pending", "claimed", "signed", "failed", "rejected", "expired"
 _COUNTED = (CLAIMED, SIGNED, FAILED)
 
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS moment (one INTEGER PRIMARY KEY CHECK (one = 1), now 
 class Row(NamedTuple):
     """One request, as it is kept. `payload` is dropped when it is decided.
 
-    `family` is what a sandbox's limits are counted for: the first of all those that went on from one another.
+    `family` is what a sandbox's limits are counted for: the first sandbox in a line of forks.
     """
 
     id: str
@@ -72,7 +72,7 @@ class Ledger:
         self._lock = RLock()
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            # Ours before SQLite opens it, and not a link: its other files take the same mode.
+            # Made by us before SQLite opens it, and not a link: SQLite gives its other files the same mode.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             os.chmod(path, 0o600)
             self._base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
@@ -85,7 +85,7 @@ class Ledger:
             ) from problem
 
     def _migrate(self) -> None:
-        """A ledger of before forks shared their origin's counts."""
+        """Upgrades a ledger from before forks shared their origin's counts."""
         self._base.execute("BEGIN IMMEDIATE")  # another process may be about to do the same
         columns = {row[1] for row in self._base.execute("PRAGMA table_info(requests)")}
         if "family" not in columns:
@@ -95,9 +95,9 @@ class Ledger:
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Transaction]:
-        """Nobody else writes meanwhile, in any process. What is raised inside undoes it all.
+        """No other thread or process writes meanwhile. An exception undoes it all.
 
-        A claim must be on disk before anything is signed. What only adds to one need not be: a crash leaves the claim.
+        A claim must be on disk before anything is signed. Its outcome need not be: after a crash the claim is there.
         """
         with self._lock:
             try:
@@ -129,7 +129,7 @@ class Ledger:
 
 
 class Transaction:
-    """One look at the ledger, and what is written with it. `now` is the ledger's time."""
+    """One transaction on the ledger. `now` is the ledger's time."""
 
     def __init__(self, base: sqlite3.Connection, now: float) -> None:
         self._base = base
@@ -140,7 +140,7 @@ class Transaction:
         return None if found is None else Row(*found)
 
     def history(self, family: str, destination: str, *, used: bool) -> History:
-        """What counts against a request of those sandboxes for that destination."""
+        """What counts against a request of that family for that destination."""
         return History(
             used, self._count("1 = 1", ()), self._count("family = ?", (family,)),
             self._count("destination = ?", (destination,)),

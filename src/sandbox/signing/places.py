@@ -29,7 +29,7 @@ def approve_door() -> str:
 
 
 def approver_secret() -> str:
-    """The file whose content shows that somebody is the owner: for the command line."""
+    """The file with the owner's secret, which the command line shows to the signer."""
     return os.path.join(directory(), "approver")
 
 
@@ -69,7 +69,7 @@ def listen(path: str) -> socket.socket:
         with _short(path) as short:
             line.bind(short.path)
         os.chmod(path, 0o600)
-        line.listen(1024)  # a gate that is flooded from inside must not find it full
+        line.listen(1024)  # so that a gate flooded from inside does not find it full
     except BaseException:
         line.close()
         raise

@@ -1,6 +1,7 @@
-"""The interpreter's limit of nesting. eth-abi raises it a hundredfold when it is imported.
+"""Keeps the interpreter's recursion limit, which eth-abi raises a hundredfold when it is imported.
 
-With that, the next parser that meets hostile nesting overflows the stack and ends the process, instead of complaining.
+With the raised limit, a parser that meets hostile nesting overflows the stack and ends the process instead of raising
+an exception.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def limit_kept() -> Iterator[None]:
-    """What is imported meanwhile does not change the limit."""
+    """Restores the limit after what is imported in the block."""
     limit = sys.getrecursionlimit()
     try:
         yield

@@ -1,8 +1,8 @@
-"""The deciding part: every request for a signature ends here, whoever asks.
+"""The deciding part: every request for a signature comes here, whoever asks.
 
 What is judged is what is signed: a request is read once, strictly, and from then on only its one plain spelling and the
 hash of that are used. A claim is in the ledger before the backend is asked. An approval is for a hash, is judged again
-with the history of that moment, and needs somebody else than who asked.
+with the history at that time, and must come from somebody other than the asker.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SigningService:
     def submit(
         self, id: object, kind: object, given: object, *, asker: str, sandbox: str, family: str | None = None
     ) -> SigningResult:
-        """Signs it, has it wait for a person, or refuses it. The same id with the same content asks how it stands.
+        """Signs a request, queues it for a person, or refuses it. The same id and content again ask for its status.
 
         `family`: what the sandbox's limits are counted for, where that is not the sandbox itself.
         """
@@ -92,7 +92,7 @@ class SigningService:
     def _claimed(
         self, ledger: Transaction, id: str, asked: Asked, hash: str, who: dict[str, str], *, used: bool
     ) -> Verdict:
-        """The verdict; the claim, or the place among those that wait, is in the ledger with it."""
+        """Returns the verdict, and writes the claim or the pending request to the ledger."""
         request = asked.request
         why = self._stopped()
         if why is not None:
@@ -121,13 +121,13 @@ class SigningService:
         return verdict
 
     def _known(self, row: Row, asker: str, hash: str) -> SigningResult | None:
-        """How a request stands that the same asker made before, with the same content. None: it is a replay."""
+        """The status of a request that this asker made before, with the same content. None: it is a replay."""
         if row.asker != asker or row.hash != hash:
             return None
         if row.state == PENDING:
             return SigningResult(row.id, hash, PERSON, True, True, error="a person must approve it")
         if row.decided_by is None and row.state != EXPIRED:
-            return None  # signed at once, when it was asked for: its answer was given
+            return None  # signed at once: its answer was given then
         return self._decided(row)
 
     def _decided(self, row: Row) -> SigningResult:
@@ -142,7 +142,7 @@ class SigningService:
         return SigningResult(row.id, row.hash, refused, error=str(refused.reason))
 
     def wait(self, id: str, *, asker: str, seconds: float) -> SigningResult | None:
-        """How a request of this asker was decided; None when it still waits after `seconds`. Raises NotFound."""
+        """How a request of this asker was decided; None when it is still pending after `seconds`. Raises NotFound."""
         import time
 
         ends = time.monotonic() + seconds
@@ -163,14 +163,14 @@ class SigningService:
     # -- a person
 
     def pending(self) -> list[dict[str, Any]]:
-        """What waits, the oldest first, each as a PendingApproval."""
+        """The pending requests, the oldest first, each as a PendingApproval."""
         with self._ledger.transaction() as ledger:
             self._expire(ledger)
             rows = ledger.pending()
         return [pending_approval(row, json.loads(row.payload or "{}"), json.loads(row.shown or "{}")) for row in rows]
 
     def approve(self, id: object, *, approver: str, hash: str | None = None) -> SigningResult:
-        """Signs what waits under that id, if the policy still allows it. Raises NotFound, Denied."""
+        """Signs a pending request, if the policy still allows it. Raises NotFound, Denied."""
         with self._ledger.transaction() as ledger:
             row = self._waiting(ledger, id, approver, hash)
             request = read_request(row.kind, json.loads(row.payload or "null"), keccak)
@@ -193,7 +193,7 @@ class SigningService:
         return self._sign(row.id, request, row.hash, row.sandbox, Verdict(PERSON, True), by=approver)
 
     def reject(self, id: object, *, approver: str, hash: str | None = None) -> SigningResult:
-        """Ends what waits under that id. Raises NotFound, Denied."""
+        """Refuses a pending request. Raises NotFound, Denied."""
         with self._ledger.transaction() as ledger:
             row = self._waiting(ledger, id, approver, hash)
             ledger.change(row.id, PENDING, state=REJECTED, decided_by=approver, payload=None)
@@ -221,7 +221,7 @@ class SigningService:
     # -- signing
 
     def _sign(self, id: str, request: Request, hash: str, sandbox: str, verdict: Verdict, *, by: str) -> SigningResult:
-        """The claim is in the ledger. So is its end, before anybody gets an answer."""
+        """Signs what was claimed. The outcome is in the ledger before anybody gets an answer."""
         order = Order(id, request, hash, verdict.confirm)
         failed = signature = None
         try:
@@ -230,7 +230,7 @@ class SigningService:
         except SigningFailed as problem:
             failed = str(problem)
         finally:
-            kept = signature if verdict.confirm else None  # the asker of what waited comes back for it
+            kept = signature if verdict.confirm else None  # the asker of a pending request fetches it later
             with self._ledger.transaction(durable=verdict.confirm) as ledger:
                 ledger.change(id, CLAIMED, state=SIGNED if signature else FAILED, signature=kept)
             self._notify()

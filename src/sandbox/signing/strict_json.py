@@ -53,10 +53,10 @@ def _whole(text: str) -> int:
 
 
 def shallow(text: str) -> None:
-    """Raises NotJson for what is nested too deeply.
+    """Raises NotJson for text that is nested too deeply.
 
-    Before it is parsed: eth-abi raises the interpreter's recursion limit so far that the parser would overflow the
-    stack and end the process, where it should complain.
+    Called before parsing: eth-abi raises the recursion limit so far that the parser would overflow the stack and end
+    the process instead of raising an exception.
     """
     depth = 0
     for found in _NESTING.finditer(text):

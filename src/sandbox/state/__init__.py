@@ -1,1 +1,1 @@
-"""What a tenant's home keeps from run to run: directories of the sandbox's own, which no program of the host reads."""
+"""What a tenant's home keeps from run to run: directories in the sandbox home, which no program of the host reads."""

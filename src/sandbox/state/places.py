@@ -25,8 +25,8 @@ def directory(state: State, project: str) -> str:
 
 
 def project_word(project: str) -> str:
-    """A readable name for the project that no other has, also not one that is made later under the same path: what a
-    tenant left for the one that was there before is not its."""
+    """A readable name that no other project has, not even a later one at the same path: that one must not get what a
+    tenant left for the earlier one."""
     from _blake2 import blake2s  # `hashlib` takes a millisecond to import
 
     from sandbox.guards.birth_time import born
@@ -53,7 +53,7 @@ def kept(state: State, project: str) -> list[tuple[str, str]]:
 
 
 def make(state: State, project: str) -> str:
-    """The home that is kept, made if need be. Nobody but the owner can look into it: the mode says so."""
+    """The home that is kept, made if need be, with a mode that lets only the owner in."""
     place = directory(state, project)
     _private(f"{place}/home")
     note = f"{place}/project"
@@ -96,7 +96,7 @@ def of_gone_projects(name: str) -> list[tuple[str, str]]:
 
 def of_project(state: State, project: str) -> str:
     """The directory for what tenants write to directories of the project (`state.project`), made if need be. It is that
-    project's alone, also where the home is shared. Raises ConfigError without a name."""
+    project's alone, even where the home is shared. Raises ConfigError without a name."""
     if state.name is None:
         raise ConfigError("needs `state.name`: whose these directories are", path="state.project")
     place = os.path.join(sandbox_home(), "state", state.name, project_word(project), "project-state")
@@ -133,7 +133,7 @@ def own_word(name: str) -> str:
 
 
 def outermost(paths: list[str]) -> list[str]:
-    """Without those that lie in another one: a tenant writes there, so none of our paths goes through it."""
+    """Those that lie in no other one: tenants write to the outer one, so none of our paths may lead through it."""
     found: list[str] = []
     for path in sorted(dict.fromkeys(paths), key=lambda one: (one != ".", one.split("/"))):
         if not any(outer == "." or is_beneath(path, outer) for outer in found):

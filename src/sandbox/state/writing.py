@@ -32,7 +32,7 @@ def read(top: str, path: str) -> bytes | None:
 
 def write(top: str, path: str, content: bytes) -> None:
     """Replaces the file `path` below `top` by one rename, its directories made. Raises OSError: ELOOP or ENOTDIR when a
-    tenant has put something else on the way, EISDIR when it put a directory there."""
+    tenant has put something else in the way, EISDIR when it put a directory there."""
     directory = _open(top, os.path.dirname(path), make=True)
     name = os.path.basename(path)
     beside = f".{name[:100]}.{os.getpid()}.sandbox-new"

@@ -1,4 +1,4 @@
-"""What stands behind a directory: providers, hooks, mounts. Names are loaded when they are first used."""
+"""What provides a directory: providers, hooks, mounts. Names are loaded when they are first used."""
 
 from __future__ import annotations
 

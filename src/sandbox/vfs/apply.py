@@ -68,7 +68,7 @@ class Application:
 
     def run(self) -> dict[int, str]:
         """Applies the changes. Returns the reason for each that could not be applied, by its index."""
-        # On disk first, because staging changes ctimes on the host, too.
+        # The journal is written first, because staging already changes ctimes on the host.
         self._host_names = self._find_host_names()
         self._journal.steps = list(self._host_names.values())
         self._journal.touched = self._touched()
@@ -172,8 +172,8 @@ class Application:
         return {name: one for name, one in found.items() if one is not None and one.kind == "file"}
 
     def _find_host_names(self) -> dict[int, Step]:
-        """The host's own files that get further names, by the layer's inode: no name but the group's leads to them.
-        The steps do nothing; they tell that these files' times of change are ours."""
+        """The host's own files that get further names, by the layer's inode. They have no names outside the group. The
+        steps do nothing; they record that we changed these files' ctimes."""
         chosen = {self._layer.changes[index].path: index for index in self._chosen}
         found: dict[int, Step] = {}
         for inode, links in self._layer.links.items():

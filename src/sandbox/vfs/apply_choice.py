@@ -56,7 +56,7 @@ class Choice:
     def _keep_what_is_replaced_elsewhere(
         self, changes: Sequence[Change], asked: Sequence[int], members: dict[int, list[int]]
     ) -> None:
-        """A deletion that may be half of a move, when the other half was not asked for: the file would be lost."""
+        """Refuses a deletion that may be half of a move if the other half was not asked for: the file would be lost."""
         wanted = set(asked)
         for group in members.values():
             other = next((one for one in group if one not in wanted and changes[one].kind != "deleted"), None)
@@ -91,7 +91,7 @@ class Choice:
 
 
 def _is_barred(path: str, barred: dict[str, bool]) -> bool:
-    """Whether it, or a directory above it, is. Results are cached in `barred`, because a tree may be deep."""
+    """Whether the path, or a directory above it, is barred. Caches results in `barred`, because a tree may be deep."""
     asked = []
     place = path
     while place and place not in barred:

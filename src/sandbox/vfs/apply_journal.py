@@ -1,4 +1,4 @@
-"""The journal of `apply`: what it is about to do, written outside the project before anything in it is touched.
+"""The journal of `apply`: what it is about to do. It is written outside the project before the project is touched.
 
 | state | after a crash |
 |---|---|
@@ -24,7 +24,7 @@ STAGING, SWITCHING, DONE = "staging", "switching", "done"
 
 
 class Journal:
-    """The journal of one `apply`. `touched`: unchanged directories of the project that we change now."""
+    """The journal of one `apply`. `touched`: directories of the project that were unchanged and that we change now."""
 
     def __init__(self, directory: str, name: str, steps: list[Step], touched: list[str], state: str) -> None:
         self._file = os.path.join(directory, "journal.json")
@@ -41,7 +41,7 @@ class Journal:
 
     @classmethod
     def find(cls, directory: str) -> Journal | None:
-        """The journal that a crash has left, or None."""
+        """The journal that a crash left behind, or None."""
         try:
             with open(os.path.join(directory, "journal.json"), encoding="utf-8") as file:
                 kept = json.load(file)
@@ -72,7 +72,7 @@ class Journal:
 
 
 def clear(journal: Journal, project: int) -> Sequence[Step]:
-    """Restores the project after an interrupted `apply`, and removes the stage. After a finished one only the latter.
+    """Restores the project after an interrupted `apply`, and removes the stage. After a finished one, only removes it.
 
     Returns the steps that were undone, because this has changed their ctimes.
     """
@@ -93,7 +93,7 @@ def _stage(project: int, name: str) -> Iterator[Stage | None]:
     except (FileNotFoundError, NotADirectoryError):
         yield None
         return
-    except OSError:  # a link with that name: not ours
+    except OSError:  # a link with that name, which we did not make
         yield None
         return
     try:

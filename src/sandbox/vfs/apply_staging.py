@@ -1,7 +1,7 @@
 """The staging directory of `apply`: everything is prepared here before renames move it into place.
 
-It is in the project, because only there a rename is certain to stay on the same file system. Its name is in the
-journal, which is outside, so that after a crash it cannot be confused with something that a tenant made.
+It is in the project, because only there a rename is certain to stay on the same file system. The journal, which is
+outside, has its name, so that after a crash it cannot be confused with something that a tenant made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Mark = tuple[int, int, int]
 
 
 def mark_of(parent: int, name: str) -> Mark | None:
-    """Identifies what is there, without following a link; None for nothing."""
+    """Identifies what is there, without following a link; None if nothing is."""
     try:
         told = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -38,7 +38,7 @@ def mark_of(parent: int, name: str) -> Mark | None:
 
 
 class Stage:
-    """An open staging directory; each entry has a number for a name."""
+    """An open staging directory. The name of an entry is its step's slot."""
 
     def __init__(self, project: int, name: str) -> None:
         self._project = project
@@ -99,13 +99,13 @@ def put_new(source: int, slot: str, parent: int, name: str) -> None:
     except OSError as problem:
         if problem.errno != errno.EINVAL:
             raise
-    if mark_of(parent, name) is not None:  # a file system that cannot: the next best
+    if mark_of(parent, name) is not None:  # the file system lacks such a rename: check first, then rename
         raise MovedOn("the file was changed on the host just now")
     os.rename(slot, name, src_dir_fd=source, dst_dir_fd=parent)
 
 
 def exchange(stage: int, slot: str, parent: int, name: str) -> None:
-    """Exchanges the two, atomically where the file system can do that."""
+    """Exchanges the two, atomically if the file system supports that."""
     try:
         _renameat2(stage, slot, parent, name, _EXCHANGE)
         return

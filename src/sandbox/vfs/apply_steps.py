@@ -1,4 +1,4 @@
-"""The steps that move staged changes into place. Each can be undone, also later by another process.
+"""The steps that move staged changes into place. Each can be undone, even later by another process.
 
 | step | does | undone by |
 |---|---|---|
@@ -105,7 +105,7 @@ def _put(step: Step, parent: int, name: str, stage: Stage) -> None:
 
 
 def undo(steps: Sequence[Step], project: int, stage: Stage | None) -> None:
-    """Undoes steps, the last first. `stage` None: it has gone, and with it what could be restored."""
+    """Undoes steps, the last first. `stage` None: it is gone, and so is what could have been restored from it."""
     for step in reversed(steps):
         try:
             if step.kind == "seal":

@@ -1,4 +1,4 @@
-"""How each directory is provided: by the kernel at full speed where possible, through FUSE where Python must see it.
+"""Decides how each directory is provided: by the kernel if possible, through FUSE if Python must see each operation.
 
 | asked for | without hooks | with hooks, or beneath a FUSE mount |
 |---|---|---|
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Emit = Callable[[str, str, int], None]
 
-# Where the sources of mounts are; removed before any tenant exists. Short, because mount options have 255 bytes.
+# Where the sources of mounts are; removed before any tenant exists. Short, because mount options have only 255 bytes.
 STAGING = "/.vfs"
 DEVICE = f"{STAGING}-fuse"
 TAKEN = ("/", "/dev", "/proc", "/sys", "/run")
@@ -186,13 +186,13 @@ def _by_fuse(
     from sandbox.vfs.fuse.mount import open_device
     from sandbox.vfs.hooks import HookedProvider
 
-    # Before anything is built: a clear error when it cannot work, and nothing half-made.
+    # Checked before anything is built, for a clear error and nothing half made.
     os.close(open_device())
     result.device = ("/dev/fuse", DEVICE)
     name = f"fuse:{len(result.served)}"
     provider = _provider(group, own, top)
     result.served[name] = HookedProvider(provider, hooks, mount=top, emit=emit) if hooks or emit else provider
-    # A directory to mount on, created while that is possible; nothing that looks into it has to wait for an answer.
+    # A directory to mount on, created while that is possible. Until the mount, looking into it does not block.
     result.scratch.append((top, 0o755))
     result.fuse.insert(0, Fuse(top, DEVICE, name))
     if not provider.readonly:

@@ -1,9 +1,9 @@
 """Which changes belong together, so that either all of them are applied or none.
 
-overlayfs does not record what was renamed to what, only that a file came from some host file. So whatever may be the
-two ends of one move counts as one: files with the same bytes, or with the same name. If neither helps, every file of
-unknown origin is grouped with every file that disappeared. Groups matter only when something in them is refused, and
-then a group that is too large loses nothing.
+overlayfs does not record what was renamed to what, only that a file came from some host file. So two changes that may
+be the ends of one move count as one: files with the same bytes, or with the same name. If neither helps, every file of
+unknown origin is grouped with every file that disappeared. Groups matter only when something in them is refused. Then
+a group that is too large does no harm: no file is lost.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def group_changes(layer: Layer, upper: int, project: int) -> Groups:
     groups = Groups(len(found))
     by_path: dict[str, int] = {}
     for index, change in enumerate(found):
-        if change.path in by_path:  # something else at the same path
+        if change.path in by_path:  # one thing replaced another at the same path
             groups.join(index, by_path[change.path])
         by_path[change.path] = index
     for names in layer.links.values():

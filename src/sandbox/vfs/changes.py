@@ -75,15 +75,15 @@ def walk(upper: int, project: int, closed: Closed) -> Layer:
 
 
 class Closed:
-    """Files that a tenant has made unreadable for their owner. While the sandbox runs they stay so. After its end
-    `open_up` makes them readable, and remembers the mode that the tenant set."""
+    """Files that a tenant has made unreadable for their owner. They stay so while the sandbox runs. After its end they
+    are made readable, and `open_up` is called with the path and the mode that the tenant set."""
 
     def __init__(self, modes: dict[str, int], open_up: Callable[[str, int], None] | None) -> None:
         self._modes = modes
         self._open_up = open_up
 
     def look(self, path: str, fd: int, found: State) -> bool:
-        """Whether it can be read now. Sets the mode that counts."""
+        """Whether it can be read now. Sets `found.mode` to the mode that the tenant set."""
         if path in self._modes:
             found.mode = self._modes[path]
             return True

@@ -14,8 +14,8 @@ CHUNK = 1 << 20
 
 
 def copy_up(lower: Provider, upper: Provider, path: str, info: FileInfo, *, empty: bool) -> None:
-    """Makes `path`, which is `info` in `lower`, in `upper`; its parent is there. A file stays `empty` when that is
-    asked. Raises OSError, leaving no half-copied file."""
+    """Copies `path`, which `info` describes, from `lower` to `upper`, where its parent must exist. With `empty`, the
+    content of a file is not copied. Raises OSError, and then leaves no half-copied file."""
     if info.is_dir:
         upper.mkdir(path, info.mode & 0o7777)
     elif info.is_symlink:

@@ -43,7 +43,7 @@ class FileEvents:
         self._complained = False
         self._inotify = inotify.Inotify()
         self._wake, self._waker = os.pipe()
-        # FileEvents number -> the tree it is in and the path below that.
+        # Number of a watch -> the tree it is in and the path below that.
         self._places: dict[int, tuple[str, str]] = {}
         self._moving: dict[int, str] = {}
         for tree in self._trees:
@@ -61,8 +61,8 @@ class FileEvents:
             os.close(fd)
 
     def _add(self, tree: str, path: str, *, tell: bool) -> None:
-        """Watches a directory and everything below. With `tell`, what is in one not watched so far is told as made
-        just now: it may have been filled, and even moved, before we came to it."""
+        """Watches a directory and everything below. With `tell`, reports what is in directories that were not watched
+        so far as just made: they may have been filled, and even moved, before we got to them."""
         if path.count("/") > MOST_DEEP:
             return
         try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sandbox.vfs.provider import Guard
 T = TypeVar("T")
 
-# The operations that listeners hear about, and their names in events.
+# The operations that are reported as events, by these names.
 EVENTS = {"create", "mkdir", "mknod", "remove", "rename", "symlink", "link", "setattr"}
 QUIET = {"atime_ns", "mtime_ns"}  # the kernel's own bookkeeping after a write
 

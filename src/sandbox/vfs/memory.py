@@ -189,7 +189,7 @@ class MemoryProvider(MemoryTree, Provider):
     # Filling it from the host, before or while it is mounted.
 
     def write_file(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
-        """Puts a file at `path`, making its parents."""
+        """Puts a file at `path`, and makes its parents if they do not exist."""
         data = content.encode() if isinstance(content, str) else content
         with self._lock:
             parent = split(path)[0]

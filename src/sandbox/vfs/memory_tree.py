@@ -1,4 +1,4 @@
-"""The tree of a memory provider: files by path, and what they take of its size."""
+"""The tree of a memory provider: files by path, and how much of its size they use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.vfs.provider import failure, split
 
 
 class MemoryTree:
-    """Files, at most `size` bytes of them. Who changes it holds the lock."""
+    """A tree of files of at most `size` bytes. To change it, hold the lock."""
 
     def __init__(self, size: int) -> None:
         self._size = size

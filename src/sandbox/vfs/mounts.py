@@ -1,4 +1,5 @@
-"""The directories of one sandbox that are more than host files: arranged before the walls are built, then served."""
+"""The directories of a sandbox that are more than host files. They are arranged before the walls are built, and then
+served."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Mounts:
-    """Arranges them when created. Then `furnish` the plan, `serve` when the guest is ready, `close` at the end."""
+    """Arranges them when created. Call `furnish` with the plan, `serve` when the guest is ready, `close` at the end."""
 
     def __init__(
         self,
@@ -49,10 +50,10 @@ class Mounts:
         return [path for path, _ in self._arrangement.scratch]
 
     def furnish(self, plan: Plan, state: str | None = None, repository: tuple[str, str] | None = None) -> None:
-        """Adds to the plan what these directories need. Raises ConfigError where there are no walls to put them in.
+        """Adds to the plan what these directories need. Raises ConfigError if the plan has no walls.
 
-        `state` is the directory that keeps an overlay project's changes, `repository` its repository's directory
-        outside, and what keeps the changes there.
+        `state` is the directory that keeps an overlay project's changes. `repository` is the directory of a repository
+        outside the project, and the directory that keeps the changes to it.
         """
         result = self._arrangement
         if not plan.walls:
@@ -60,7 +61,7 @@ class Mounts:
             raise ConfigError("needs isolation, which mode off does not have", path=key)
         if state is not None:
             overlay_project(result, plan.directory, state)
-            plan.freeze(plan.directory)  # the layer is above it; what is beneath stays as it is
+            plan.freeze(plan.directory)  # changes go to the layer above it
         if repository is not None:
             overlay_project(result, *repository, name="repository")
             result.writable.append(repository[0])
@@ -83,7 +84,7 @@ class Mounts:
             self._sessions.append(Session(devices.pop(name), provider, report=self._report))
 
     def close(self) -> None:
-        """Ends the sessions. Call it when the sandbox, and so its mounts, are gone. Never raises."""
+        """Ends the sessions. Call it when the sandbox, and so its mounts, are gone."""
         for session in self._sessions:
             session.close()
         if not self._sessions:

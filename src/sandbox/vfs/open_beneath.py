@@ -52,7 +52,7 @@ def _openat2(root: int, name: bytes, flags: int, mode: int, resolve: int, path: 
 
 @contextmanager
 def opened(root: int, path: str, flags: int = os.O_PATH | os.O_NOFOLLOW, *, same_mount: bool = False) -> Iterator[int]:
-    """As `open_beneath`, closed at the end. By default a reference to whatever is there, not opened for I/O."""
+    """Like `open_beneath`, but closes it at the end. By default a reference to whatever is there, not open for I/O."""
     fd = open_beneath(root, path, flags, same_mount=same_mount)
     try:
         yield fd

@@ -246,7 +246,7 @@ class OverlayProvider(Provider):
         return info
 
     def _absence(self, path: str) -> OSError:
-        """The error for `path`, where nothing is: no such name, or a parent that is not a directory."""
+        """The error for a `path` that does not exist: no such name, or a parent that is not a directory."""
         while path != "/":
             path = split(path)[0]
             info = self._upper_info(path) or self._lower_info(path)

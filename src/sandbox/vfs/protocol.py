@@ -1,11 +1,11 @@
-"""Words of the file protocol: a provider on one side, whoever mounts it on the other, a stream between them.
+"""The messages of the file protocol, which connects a provider with the program that mounts it, over a stream.
 
     u32 length, little-endian | one CBOR map of that many bytes, in the subset of guest/protocol.md
 
 A request has the fields `op path fh off sz data flags mode` and, since version 1, `id to set name`; an answer
 `err stat data written fh entries` and `id flags target space names`. Absent means 0 or empty. `err` is 0 or a negative
 errno. Paths and names are text, or bytes where they are not UTF-8; times are nanoseconds. The first request is HELLO
-with the highest version in `fh`, the first answer the version that is spoken. Numbers of operations are only added.
+with the highest version in `fh`; the answer has the version that is used. Numbers of operations are never reused.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ class Op(IntEnum):
 
 
 class BrokenFrame(SandboxError):
-    """Not what the protocol allows. Whoever sent it is not spoken with any more."""
+    """The other side broke the protocol. The connection ends."""
 
 
 Message = dict[str, "Any"]
 
 
 def send(stream: socket.socket, message: Message) -> None:
-    """Sends one frame. Raises OSError when nobody is there any more."""
+    """Sends one frame. Raises OSError when the other side is gone."""
     body = cbor.encode(message)
     stream.sendall(_LENGTH.pack(len(body)) + body)
 
 
 def receive(stream: socket.socket) -> Message | None:
-    """The next frame, or None at the end of the stream. Raises BrokenFrame; allocates only what really comes."""
+    """The next frame, or None at the end of the stream. Raises BrokenFrame. Allocates only what really arrives."""
     head = _exactly(stream, _LENGTH.size)
     if head is None:
         return None
@@ -142,7 +142,7 @@ def _text(value: object, key: str) -> str:
 
 
 def packed_name(text: str) -> str | bytes:
-    """Text where it is UTF-8, else the bytes it stands for. Raises OSError for what is no name: it is not sent."""
+    """Text if it is UTF-8, otherwise its bytes. Raises OSError, before anything is sent, if it cannot be a name."""
     if "\0" in text:
         raise failure(errno.EINVAL)
     if len(text) > PATH_MAX:
@@ -197,6 +197,6 @@ def space(message: object) -> Space:
 
 
 def failure_number(problem: BaseException) -> int:
-    """The `err` of an answer: what a provider raised as a negative errno, EIO when it was not an OSError."""
+    """The `err` of an answer: a negative errno for what a provider raised, EIO if that was not an OSError."""
     known = isinstance(problem, OSError) and problem.errno is not None and 0 < problem.errno < 4096
     return -problem.errno if known else -errno.EIO  # type: ignore[attr-defined]

@@ -126,7 +126,7 @@ class Handle(ABC):
         raise failure(errno.EROFS)
 
     def sync(self) -> None:  # noqa: B027 - optional
-        """What was written is kept."""
+        """Makes what was written durable."""
 
     def flush(self) -> None:  # noqa: B027 - optional
         """A tenant closed one of its descriptors; called only when the provider sets `flushes`."""
@@ -184,7 +184,7 @@ class Provider(ABC):
         raise failure(errno.EROFS, path)
 
     def rename(self, old: str, new: str) -> None:
-        """Moves, replacing what is at `new` as rename(2) does."""
+        """Moves a file or directory, and replaces what is at `new`, as rename(2) does."""
         raise failure(errno.EROFS, old)
 
     def symlink(self, target: str, link: str) -> None:
@@ -194,11 +194,11 @@ class Provider(ABC):
         raise failure(errno.EINVAL, path)
 
     def link(self, path: str, new: str) -> None:
-        """A second name for the same file."""
+        """Makes a second name for the same file."""
         raise failure(self._no_such_thing(), new)
 
     def mknod(self, path: str, mode: int) -> None:
-        """Makes a fifo or a socket's file. Never a device: tenants cannot have any."""
+        """Makes a fifo or the file of a socket. Never a device: tenants cannot have devices."""
         raise failure(self._no_such_thing(), path)
 
     def _no_such_thing(self) -> int:
@@ -224,14 +224,14 @@ class Provider(ABC):
         raise failure(errno.ENOTSUP, path)
 
     def guard(self, rules: Callable[[str], Guard]) -> None:  # noqa: B027 - optional
-        """Rules for whoever shows files of the host: `rules(directory)` gives those of one directory."""
+        """For providers that show files of the host: `rules(directory)` returns the rules for one directory."""
 
     def close(self) -> None:  # noqa: B027 - optional
         """The mount is gone. Called once."""
 
 
 def clean(path: str) -> str:
-    """`path` as providers expect it. Raises OSError for one that is not valid; `..` is refused, not resolved."""
+    """`path` as providers expect it. Raises OSError if it is not valid; `..` is refused, not resolved."""
     if "\0" in path:
         raise failure(errno.EINVAL, path)
     if len(path) > PATH_MAX:

@@ -1,8 +1,8 @@
-"""Serves any provider over a stream: for those who mount it elsewhere, as a microVM does.
+"""Serves any provider over a stream, to whatever mounts it elsewhere, such as a microVM.
 
 The other side is hostile. A frame that breaks the protocol ends its connection and closes what it had open. A request
-that merely cannot be done, or names what no provider can take (a NUL in a path), is answered with an errno and ends
-nothing: what a tenant asks for must not cost everybody the connection. Paths are checked here, before a provider sees
+that cannot be done, or that no provider can accept (a NUL in a path), is answered with an errno, and the connection
+stays: one tenant's request must not cost all of them the connection. Paths are checked here, before a provider sees
 them.
 """
 
@@ -34,7 +34,7 @@ class Server:
     """Serves `provider` to everyone who connects to `listener`, each in a thread, until `close`."""
 
     def __init__(self, provider: Provider, listener: socket.socket) -> None:
-        # Also where a provider only says that it is read-only: nothing that changes may reach it.
+        # A provider may only declare that it is read-only: no change may reach it.
         self._provider = ReadonlyProvider(provider) if provider.readonly else provider
         self._listener = listener
         self._lock = Lock()
@@ -221,7 +221,7 @@ class _Line:
         self._handle(protocol.number(request, "fh")).flush()
 
     def _readdir(self, request: Message, reply: Message) -> None:
-        """The listing from entry number `off` on; fewer than MOST_ENTRIES entries are its end."""
+        """The listing from entry number `off` on. Fewer than MOST_ENTRIES entries mean that it ends there."""
         offset = protocol.number(request, "off", 1_000_000)
         listing = itertools.islice(self._provider.readdir(_path(request)), offset, offset + protocol.MOST_ENTRIES)
         reply["entries"] = [protocol.packed_entry(entry) for entry in listing]

@@ -17,7 +17,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
 
 
 class _ReadonlyHandle(Handle):
-    """Passes reads on. The rest is the base's refusal, whatever the wrapped handle could do."""
+    """Passes reads on. The base class refuses the rest, whatever the wrapped handle could do."""
 
     __slots__ = ("_handle",)
 

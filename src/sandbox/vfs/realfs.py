@@ -55,8 +55,8 @@ class _RealHandle(Handle):
 class RealFSProvider(Provider):
     """The tree below `host_path`. No symbolic link, `..` or race leads out of it; links are reported, not followed.
 
-    Files of the user who owns this process are the tenant's own; others' show as nobody's. Devices cannot be opened,
-    and no file here can be made setuid. Of extended attributes only the user's own are there.
+    Files of the user who runs this process belong to the tenant; those of others belong to nobody. Devices cannot be
+    opened, and no file here can be made setuid. Only the `user.` extended attributes are there.
     """
 
     keep_cache = True
@@ -197,7 +197,7 @@ class RealFSProvider(Provider):
 
     @contextmanager
     def _users_own(self, path: str, name: str) -> Iterator[str]:
-        """A way to the file whose attribute `name` is meant; links have none."""
+        """A path to the file for its attribute `name`. Raises OSError for a link, which has none."""
         with self._place(path) as fd:
             if not name.startswith(XATTRS) or stat.S_ISLNK(os.fstat(fd).st_mode):
                 raise failure(errno.ENOTSUP, path)
@@ -217,7 +217,7 @@ class RealFSProvider(Provider):
             yield fd
 
     def _reach(self, path: str) -> None:
-        """Raises FileNotFoundError for anything below a blocked directory."""
+        """Raises PermissionError for anything below a blocked directory."""
         if self._rules is None:
             return
         while (path := split(path)[0]) != "/":
@@ -226,7 +226,7 @@ class RealFSProvider(Provider):
                     raise failure(errno.EACCES, path)
 
     def _may_change(self, path: str) -> None:
-        """Whether a name may be created, or what has it be changed."""
+        """Raises OSError if the name may not be created, or what has it may not be changed."""
         if self._rules is None:
             return
         self._reach(path)
@@ -236,7 +236,7 @@ class RealFSProvider(Provider):
             raise failure(errno.EROFS, path)
 
     def _may_move(self, path: str) -> None:
-        """Whether a name may be removed, or given to something else."""
+        """Raises OSError if the name may not be removed, or given to something else."""
         self._may_change(path)
         if self._rules is None:
             return
@@ -277,7 +277,7 @@ class RealFSProvider(Provider):
         )
 
     def _change_link(self, path: str, changes: Changes) -> None:
-        """Of a link only the times can be changed."""
+        """Only the times of a link can be changed."""
         if "mode" in changes or "size" in changes:
             raise failure(errno.EOPNOTSUPP, path)
         if changes.get("uid", 0) or changes.get("gid", 0):

@@ -1,4 +1,4 @@
-"""A provider that lives at the other end of a stream: what `server.py` serves, as a `Provider` again."""
+"""A provider at the other end of a stream: what `provider_server.py` serves, as a `Provider` again."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class RemoteProvider(Provider):
             except OSError as problem:
                 raise failure(errno.ENOTCONN) from problem
             except BrokenFrame:
-                self._stream.close()  # where the next answer begins is anybody's guess
+                self._stream.close()  # nobody knows where the next answer begins
                 raise
         if answer is None:
             raise failure(errno.ENOTCONN)

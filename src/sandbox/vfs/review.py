@@ -19,7 +19,7 @@ LETTERS = {"added": "A", "modified": "M", "deleted": "D", "mode": "m"}
 
 
 def printable(text: str) -> str:
-    """`text` with everything escaped that is not an ordinary character: control, direction and half ones."""
+    """`text` with control characters, direction marks and surrogates escaped."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
 
 
@@ -43,7 +43,7 @@ def summary(change: Change) -> str:
 
 
 def unified(workspace: Workspace, change: Change) -> Iterator[str]:
-    """The lines of a unified diff, without line ends; none for what has no text."""
+    """The lines of a unified diff, without line ends; no lines for what has no text."""
     sides = [side for side in (change.before, change.after) if side is not None and side.kind == "file"]
     if not sides or change.kind == "mode":
         return

@@ -30,7 +30,7 @@ INO_MASK = (1 << 64) - 1
 
 
 class _Nothing(Provider):
-    """The root when nobody provides it: an empty directory that stays empty."""
+    """The root if no provider is mounted there: an empty directory that stays empty."""
 
     readonly = True
 
@@ -188,7 +188,7 @@ class MountRouter(Provider):
         return found
 
     def _numbered(self, info: FileInfo, index: int) -> FileInfo:
-        """Two providers' numbers must not meet."""
+        """Keeps the inode numbers of two providers apart."""
         if not info.ino:
             return info
         return replace(info, ino=(info.ino * len(self._routes) + index) & INO_MASK)

@@ -17,7 +17,7 @@ MARK = ".wh."
 
 
 class Whiteouts:
-    """The hidden paths of one overlay. Whoever changes them holds the overlay's lock."""
+    """The hidden paths of one overlay. To change them, hold the overlay's lock."""
 
     def __init__(self, upper: Provider) -> None:
         self._upper = upper

@@ -58,7 +58,7 @@ class Workspace:
     def begin(cls, home: str, identity: str, root: str, earlier: Mapping[str, Any] | None = None) -> Workspace:
         """Creates the directory for a new sandbox's changes, which no other user can read.
 
-        `earlier`: what is known of the changes it begins with (`started_ns`, `known`).
+        `earlier`: what is known about the changes that it starts with (`started_ns`, `known`).
         """
         directory = os.path.join(home, "vms", identity, "overlay")
         os.makedirs(os.path.dirname(directory), 0o700, exist_ok=True)
@@ -189,7 +189,7 @@ class Workspace:
         journal.end()
 
     def _remember(self, project: int, steps: Sequence[Step], touched: Sequence[str]) -> None:
-        """Our own doing has changed times of change, of what we put there and of what we moved and moved back."""
+        """Remembers the ctimes that we changed ourselves: of what we put there, and of what we moved and moved back."""
         for step in steps:
             now = state_of(project, step.path) if step.kind in ("put", "delete", "mode", "name") else None
             if now is None or now.kind == "directory":
@@ -213,7 +213,7 @@ class Workspace:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """One at a time, also of several processes; what another has kept meanwhile is read."""
+        """Excludes other threads and processes, and reads what they have saved meanwhile."""
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -248,7 +248,7 @@ class Workspace:
         return layer
 
     def _closed(self) -> Closed:
-        """What a tenant made unreadable: `modes` keeps, a line each, what it was before we changed it."""
+        """What a tenant made unreadable. The file `modes` keeps its mode before we changed it, one line each."""
         file = os.path.join(self.directory, "modes")
         modes: dict[str, int] = {}
         if os.path.exists(file):
@@ -287,7 +287,7 @@ class Workspace:
 
 
 def _is_taken_away(change: Change) -> bool:
-    """Whether nothing of the kind that the host has there would be left."""
+    """Whether what the host has there would be gone, or replaced by something of another kind."""
     return change.before is not None and (change.after is None or change.after.kind != change.before.kind)
 
 
@@ -296,7 +296,7 @@ def _key(change: Change) -> str:
 
 
 def _identity(change: Change) -> list[int]:
-    """What the change is now; a deletion has nothing that could become something else."""
+    """Identifies the change as it is now. A deletion has nothing that could change later."""
     return [] if change.after is None else list(change.after.identity)
 
 
@@ -317,8 +317,8 @@ def _conflict(project: int, change: Change, is_clean: Callable[[State], bool]) -
 
 
 def _find_removed(layer: Layer, upper: int, project: int, is_clean: Callable[[State], bool]) -> None:
-    """Which files the host has removed meanwhile. A file that came from the host and is not there any more was
-    either removed there or moved inside: the host's directory tells, unless something else happened in it."""
+    """Finds the files that the host has removed meanwhile. A file that came from the host and is no longer there was
+    either removed there or moved inside. If the host's directory is unchanged, it was moved."""
     came = [one for one in layer.changes if one.from_host and one.kind == "added" and not one.impossible]
     doubtful = []
     for change in came:

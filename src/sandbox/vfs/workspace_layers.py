@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_layers(root: str, directory: str) -> Iterator[tuple[int | None, int]]:
-    """The sandbox's changes (None: there are none yet) and the project. Raises SandboxError when that is gone."""
+    """The sandbox's changes (None: there are none yet) and the project. Raises SandboxError if it cannot be opened."""
     try:
         project = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as problem:
@@ -27,7 +27,7 @@ def open_layers(root: str, directory: str) -> Iterator[tuple[int | None, int]]:
         try:
             upper = os.open(os.path.join(directory, "upper"), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
-            pass  # the sandbox did not get that far
+            pass  # the sandbox ended before the overlay was mounted
         try:
             yield upper, project
         finally:

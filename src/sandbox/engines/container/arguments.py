@@ -1,4 +1,4 @@
-"""The words after `docker run` or `podman run`. The same plan gives the same words: tests/engines/golden."""
+"""The arguments of `docker run` or `podman run`. The same plan gives the same arguments: tests/engines/golden."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 SHELF = "/.sandbox"  # guest/container.c: where the guest finds its control socket
 STAGE = "/.host"  # where the guest, and only the guest, sees the host's files while it sets up
 NAME = "sandbox-"  # how the containers' names begin
-FUSE = "c 10:229 rwm"  # /dev/fuse, to the kernel's list of devices that a container may open
+FUSE = "c 10:229 rwm"  # /dev/fuse, in the kernel's list of devices that a container may open
 
 # What the guest needs for the set-up; it drops all of these before any tenant exists. As in bubblewrap.py.
 CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "NET_BIND_SERVICE", "SETFCAP", "DAC_OVERRIDE")
-BECOME = ("SETUID", "SETGID")  # and where the engine is the machine's root's and the owner is somebody else
+BECOME = ("SETUID", "SETGID")  # also needed where the engine runs as root and the owner is another user
 
 
 def run_arguments(
@@ -52,7 +52,7 @@ def run_arguments(
         *("--log-driver", "none"),
         *(("--device-cgroup-rule", FUSE) if _needs_fuse(plan) and not info.rootless else ()),
         *_bind(shelf, SHELF),
-        # The whole of it, because the guest then looks at each path once, through no link; it is gone before any
+        # The whole file system: the guest then looks at each path once, through no link. It is removed before any
         # tenant exists.
         *_bind("/", STAGE),
         *("--workdir", "/", "--entrypoint", f"{SHELF}/guest", image, "--container"),

@@ -1,7 +1,7 @@
-"""The engine's own command: found, called without a shell, its answers bounded.
+"""The engine's own command: found, called without a shell, with bounded output.
 
-Not its REST interface: rootless Podman has no daemon that would answer there, and the command knows contexts and
-Docker Desktop's places.
+We do not use its REST interface: rootless Podman has no daemon to serve it, and the command knows contexts and Docker
+Desktop's paths.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PLACES = (
     "/snap/bin",
     "/run/current-system/sw/bin",
 )
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # for what the command itself starts
-PATIENCE = 60.0  # seconds for an answer; a pull has its own
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # for programs that the command starts
+PATIENCE = 60.0  # seconds for an answer; a pull gets more
 MOST = 8 * 2**20  # bytes of an answer
 _SAID = 2000  # characters of an error that are shown
 
@@ -38,7 +38,7 @@ INSTALL = {
 
 
 class CommandFailed(SandboxError):
-    """The command ended with an error; `said` is its message."""
+    """The command failed; `said` is its message."""
 
     def __init__(self, name: str, said: str) -> None:
         super().__init__("{name}: {said}", name=name, said=said)
@@ -57,7 +57,7 @@ class Cli:
         self.path = found
 
     def run(self, *words: str, stdin: int = subprocess.DEVNULL, patience: float = PATIENCE) -> str:
-        """What `docker WORDS…` prints. Raises CommandFailed, and EngineUnavailable when it does not answer."""
+        """The output of `docker WORDS…`. Raises CommandFailed, and EngineUnavailable when it does not answer."""
         with tempfile.TemporaryFile() as errors:
             process = self.start(words, errors, stdin=stdin, stdout=subprocess.PIPE)
             assert process.stdout is not None
@@ -81,7 +81,7 @@ class Cli:
         return answer.decode("utf-8", "replace")
 
     def json(self, *words: str) -> Any:
-        """The same, decoded. Raises CommandFailed, EngineUnavailable."""
+        """The output of the command, decoded from JSON. Raises CommandFailed, EngineUnavailable."""
         import json
 
         try:
@@ -97,7 +97,7 @@ class Cli:
         stdin: int = subprocess.DEVNULL,
         stdout: int = subprocess.DEVNULL,
     ) -> subprocess.Popen[bytes]:
-        """Starts the command. What it complains about goes to `errors`: see `said`."""
+        """Starts the command. Its stderr goes to `errors`: see `said`."""
         # In a group of its own it does not get the terminal's Ctrl-C: the owner decides what that means.
         return subprocess.Popen(
             [self.path, *words],
@@ -116,14 +116,14 @@ def find(name: str) -> str | None:
 
 
 def said(errors: BinaryIO) -> str:
-    """The end of what a command complained about, fit for a terminal."""
+    """The end of a command's stderr, safe to print on a terminal."""
     size = errors.seek(0, os.SEEK_END)
     errors.seek(max(0, size - _SAID))
     return printable(errors.read(_SAID).decode("utf-8", "replace").strip()) or Message("it failed without a message")
 
 
 def printable(text: str) -> str:
-    """`text` in one line, without anything that a terminal would obey."""
+    """`text` in one line, without control characters or escape sequences."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
@@ -144,6 +144,6 @@ class _Timer:
         self._process.kill()
 
     def cancel(self) -> bool:
-        """Whether the time was over."""
+        """Stops the timer. Returns whether the time was up."""
         self._timer.cancel()
         return self._over

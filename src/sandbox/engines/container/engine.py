@@ -1,8 +1,8 @@
 """The engines `docker` and `podman`: the guest is the container's entry point, and the rest is as with bubblewrap.
 
 The engine makes the namespaces and the control group. The guest connects to our socket, builds what the plan
-shows from the host's files, passes its network to the gate, drops every privilege and runs commands: none of them goes
-through the engine, so one costs what it costs in any other sandbox.
+shows from the host's files, passes its network to the gate, drops every privilege and runs commands. Commands do not go
+through the engine, so they cost what they cost in any other sandbox.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from sandbox.guest.guest import Guest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     import subprocess
     from typing import BinaryIO
 
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
 PATIENCE = 60.0  # seconds until a started container's guest reports
-_PROCESSES = 2**15  # Podman allows itself no more, and so none of its containers
-_END = 5.0  # seconds that a guest has to end by itself
+_PROCESSES = 2**15  # Podman limits itself to this, so its containers can have no more
+_END = 5.0  # seconds for a guest to end by itself
 
 
 class ContainerRunning(GuestRunning):
@@ -86,13 +87,14 @@ class ContainerStart(Started):
         try:
             with tempfile.TemporaryFile() as errors:
                 process = self._cli.start(self._words(plan, shelf, image), errors)
-                channel = _wait(shelf.listener, process, errors, self._cli.name)
-                guest, pid = Guest(channel), _peer(channel)
+                guest, pid = None, -1
                 try:
+                    guest = Guest(_wait(shelf.listener, process, errors, self._cli.name))
+                    pid = _peer(guest.report_socket())
                     group = self._set_up(plan, guest, pid)
                     _ended(process, errors, self._cli.name)
                 except BaseException:
-                    process.wait()
+                    _end(process)
                     remove(self._cli, NAME + plan.id, guest, pid)
                     raise
         finally:
@@ -164,16 +166,16 @@ class ContainerEngine(Engine):
 
     @property
     def can(self) -> Capabilities:  # type: ignore[override]
-        """Depends on the engine that answers. While none does, all that one can have: `start` raises the error."""
+        """Depends on the engine that answers. If none does, everything possible: `start` raises the error."""
         try:
-            # The mount namespace of a container that the machine's root runs is entered by nobody else.
+            # Only root can enter the mount namespace of a container that the machine's root runs.
             enterable = self.info.owner_is_root
         except EngineUnavailable:
             enterable = True
         return Capabilities(
             own_root=True,
             namespace=enterable,
-            fuse=enterable,  # the kernel takes the files of such a mount for the engine's root's
+            fuse=enterable,  # else the kernel treats files of a FUSE mount as owned by the engine's root
             overlay=True,
             tripwires=True,
             gate="sockets",
@@ -221,13 +223,14 @@ class ContainerEngine(Engine):
         return [Finding(self.name, True, how), *build_one(self.start)]
 
 
-def remove(cli: Cli, name: str, guest: Guest, pid: int) -> None:
-    """Ends the guest, and has the engine forget the container. Never raises."""
+def remove(cli: Cli, name: str, guest: Guest | None, pid: int) -> None:
+    """Ends the guest, and makes the engine remove the container. Never raises."""
     try:
         ended = os.pidfd_open(pid)
     except OSError:
         ended = -1
-    guest.close()  # and the guest ends everything
+    if guest is not None:
+        guest.close()  # this makes the guest end everything
     if ended >= 0:
         waiting = select.poll()
         waiting.register(ended, select.POLLIN)
@@ -236,7 +239,7 @@ def remove(cli: Cli, name: str, guest: Guest, pid: int) -> None:
     try:
         cli.run("rm", "--force", name)
     except (CommandFailed, EngineUnavailable, OSError):
-        pass  # `--rm` was faster; else `sandbox prune` does it
+        pass  # `--rm` was faster; otherwise `sandbox prune` removes it
 
 
 def _wait(listener: socket.socket, process: subprocess.Popen[bytes], errors: BinaryIO, name: str) -> socket.socket:
@@ -261,14 +264,25 @@ def _wait(listener: socket.socket, process: subprocess.Popen[bytes], errors: Bin
 
 
 def _ended(process: subprocess.Popen[bytes], errors: BinaryIO, name: str) -> None:
-    """The engine's command is done with a container that runs."""
+    """Waits for the engine's command, which ends once the container runs. Raises WallError if it failed."""
     if process.wait() != 0:
         raise WallError("{name} could not start the container: {said}", name=name, said=said(errors))
 
 
-def _peer(channel: socket.socket) -> int:
-    """The pid of who connected, in our own namespace, from the kernel. Raises WallError when it is not on this
-    machine."""
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Waits for the engine's command, so that it starts nothing after the container was removed."""
+    import subprocess
+
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _peer(channel: _socket.socket) -> int:
+    """The pid of the process that connected, in our own namespace, from the kernel. Raises WallError when it is not on
+    this machine."""
     pid, uid, _ = unpack("iII", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if pid <= 0 or uid not in (0, os.geteuid()):
         raise WallError("somebody else than the container's guest reported")
@@ -276,7 +290,7 @@ def _peer(channel: socket.socket) -> int:
 
 
 def _ulimits() -> dict[str, tuple[int, int]]:
-    """The owner's. Without them an engine sets its own, and fails where root may not raise a limit."""
+    """The owner's limits. Without them an engine sets its own, and fails where root may not raise a limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     processes = _PROCESSES if most == resource.RLIM_INFINITY else min(most, _PROCESSES)
@@ -284,7 +298,7 @@ def _ulimits() -> dict[str, tuple[int, int]]:
 
 
 def _seen(plan: Plan) -> list[list[object]]:
-    """Paths of the host with device and inode, for the guest to compare: the engine may see other files there."""
+    """Paths of the host with device and inode, for the guest to compare: the engine may see different files there."""
     paths = dict.fromkeys(("/", plan.directory, *(bind.source for bind in plan.binds)))
     found = []
     for path in paths:

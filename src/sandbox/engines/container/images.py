@@ -1,5 +1,5 @@
-"""The engine's images. Every container is started from an empty one, because the guest builds what is to be seen; one
-that a configuration names is brought into our store, so that it is the same for every engine."""
+"""The engine's images. Every container starts from an empty image, because the guest builds what tenants see. An image
+that a configuration names is copied into our store, so that it is the same for every engine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MOVE = 1800.0  # seconds for pulling or saving an image
 
 
 def empty_image(cli: Cli) -> str:
-    """An image without files, made when the engine does not have it. Raises EngineUnavailable."""
+    """An image without files, created if the engine does not have it. Raises EngineUnavailable."""
     if _inspect(cli, EMPTY) is not None:
         return EMPTY
     os.makedirs(home(), 0o700, exist_ok=True)
     with open(os.path.join(home(), ".empty-image"), "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two would each make one, and the first be left without a name
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes would each make one, and the first would lose its name
         if _inspect(cli, EMPTY) is None:
             _import_nothing(cli)
     return EMPTY
@@ -45,8 +45,8 @@ def _import_nothing(cli: Cli) -> None:
 
 
 def bring(cli: Cli, asked: str) -> None:
-    """Puts the engine's image of that name into our store, pulled by the engine when it does not have it. What the
-    store has, and what neither the engine nor its registries know, is left to the store. Raises ImageError."""
+    """Copies the engine's image of that name into our store; the engine pulls it first if necessary. Does nothing for
+    an image that the store already has, or that neither the engine nor its registries know. Raises ImageError."""
     from sandbox.errors import NotFound
     from sandbox.images import keeping, store
     from sandbox.images.importing import import_path
@@ -59,7 +59,7 @@ def bring(cli: Cli, asked: str) -> None:
     except NotFound:
         pass
     if reference(asked) is None:
-        plain_name(asked)  # raises for what is no name: nothing that the command could take for an option
+        plain_name(asked)  # raises for an invalid name, so that the command cannot take it for an option
     if _inspect(cli, asked) is None and not _pulled(cli, asked):
         return
     with keeping.making() as place:

@@ -1,4 +1,4 @@
-"""What a container engine says about itself: does it answer, is it on this machine, what can it hold."""
+"""What a container engine says about itself: whether it answers, is on this machine, and which limits it enforces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTROLLERS = ("memory", "cpu", "pids")
 
 
 class Info:
-    """One engine that answered."""
+    """An engine that answered."""
 
     __slots__ = ("version", "rootless", "local", "where", "controllers", "cgroup_version", "security", "runtimes")
 
@@ -36,17 +36,17 @@ class Info:
         runtimes: frozenset[str] = frozenset(),
     ) -> None:
         self.version = version
-        self.rootless = rootless  # its containers' root is the user who runs it, not the machine's
+        self.rootless = rootless  # root in its containers is the user who runs it, not the machine's root
         self.local = local  # it runs on this kernel and sees this machine's files
         self.where = where  # for a message, when it is not
-        self.controllers = controllers  # of control groups, that it can limit its containers by
+        self.controllers = controllers  # the control group controllers that it can limit containers with
         self.cgroup_version = cgroup_version
-        self.security = security  # what else it puts around a container: apparmor, selinux
+        self.security = security  # other confinement that it applies to containers: apparmor, selinux
         self.runtimes = runtimes
 
     @property
     def owner_is_root(self) -> bool:
-        """Whether what a container's root does is done as the user that we are."""
+        """Whether a container's root acts as our own user on the host."""
         return self.rootless or os.geteuid() == 0
 
 
@@ -98,7 +98,7 @@ def _podman(told: Mapping[str, Any]) -> Info:
     host, version = told.get("host") or {}, told.get("version") or {}
     security = host.get("security") or {}
     rootless, v2 = security.get("rootless") is True, host.get("cgroupVersion") == "v2"
-    # Rootless on version 1 it drops limits with a warning at best; as root on version 1 it lists nothing and has all.
+    # On version 1, rootless Podman drops limits with a warning at best; as root it lists no controllers but has all.
     controllers = set(host.get("cgroupControllers") or ()) if v2 or rootless else set(CONTROLLERS)
     if rootless and not v2:
         controllers = set()

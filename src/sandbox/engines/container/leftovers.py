@@ -1,4 +1,4 @@
-"""Which containers are ours: listed by the beginning of their names, and removed when their owner has gone."""
+"""Which containers are ours: listed by label and name prefix, and removed when their owner is gone."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Listed:
         self.name = name
         self.state = state
         self.id = labels.get(ID, "")  # of its sandbox
-        self.owner = labels.get(OWNER, "")  # the process that made it: pid, and when it began
-        self.home = labels.get(HOME, "")  # whose registry knows of it
+        self.owner = labels.get(OWNER, "")  # the process that made it: pid and start time
+        self.home = labels.get(HOME, "")  # the sandbox home whose registry lists it
 
     def __repr__(self) -> str:
         return f"Listed({self.engine}, {self.name!r}, {self.state!r})"
@@ -43,12 +43,12 @@ class Listed:
 
 
 def labels(id: str) -> dict[str, str]:
-    """What a container is marked with."""
+    """The labels of a container."""
     return {ID: id, OWNER: f"{os.getpid()} {identity(os.getpid())}", HOME: os.path.realpath(home())}
 
 
 def listed(cli: Cli, prefix: str = "") -> list[Listed]:
-    """Our containers whose names begin so, running or not. Raises CommandFailed, EngineUnavailable."""
+    """Our containers whose names begin with `prefix`, running or not. Raises CommandFailed, EngineUnavailable."""
     ours = cli.run("ps", "--all", "--no-trunc", "--filter", f"label={ID}", "--format", "{{.ID}}").split()
     if not ours:
         return []
@@ -75,15 +75,15 @@ def _read(engine: str, told: dict[str, Any]) -> Listed:
 
 
 def remove_container(cli: Cli, name: str) -> None:
-    """Ends one of our containers, whatever it is doing. Raises CommandFailed, EngineUnavailable."""
+    """Kills and removes one of our containers. Raises CommandFailed, EngineUnavailable."""
     if not name.startswith(NAME):
         raise CommandFailed(cli.name, name)
     cli.run("rm", "--force", name)
 
 
 def sweep() -> list[str]:
-    """Removes the containers of this registry whose owners have gone, and what they left in it. Returns their names.
-    Never raises: an engine that does not answer has nothing running."""
+    """Removes this registry's containers whose owners are gone, and the shelves they left. Returns their names. Never
+    raises: an engine that does not answer is skipped."""
     removed: list[str] = []
     if not os.path.isdir(os.path.join(home(), SHELVES)):  # none was ever started from here
         return removed
@@ -103,7 +103,7 @@ def sweep() -> list[str]:
 
 
 def _sweep_shelves() -> None:
-    """A shelf exists for as long as its container is started, and the owner is in the registry by then."""
+    """A shelf exists only while its container starts, and the owner is in the registry by then."""
     shelves = os.path.join(home(), SHELVES)
     for name in os.listdir(shelves):
         if not os.path.isdir(os.path.join(home(), "vms", name)):

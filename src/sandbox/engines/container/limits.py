@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refuse_unheld(plan: Plan, info: Info, name: str) -> None:
-    """Raises LimitUnavailable for a limit that this engine cannot hold here. (One on processes the guest can.)"""
+    """Raises LimitUnavailable for a limit that this engine cannot enforce here. (The guest can limit processes.)"""
     asked = {"memory": plan.limits.memory, "cpu": plan.limits.cpus}
     for controller, value in asked.items():
         if value is None or controller in info.controllers:
@@ -30,7 +30,7 @@ def refuse_unheld(plan: Plan, info: Info, name: str) -> None:
 
 
 def group_of(pid: int) -> Group | None:
-    """The control group that a process is in, as far as it has one of its own."""
+    """The control group that a process is in; None if that is the root group."""
     found: dict[str, str] = {}
     for line in tree.lines(f"/proc/{pid}/cgroup"):
         _, controllers, path = line.split(":", 2)
@@ -49,8 +49,8 @@ def group_of(pid: int) -> Group | None:
 
 
 def verify(plan: Plan, group: Group | None, by_group: bool, name: str) -> None:
-    """Raises LimitUnavailable when the kernel does not enforce what was asked of the engine. `by_group`: processes
-    too."""
+    """Raises LimitUnavailable when the kernel does not enforce the limits that the engine was given. `by_group`: the
+    limit on processes is one of them."""
     for controller, most in (
         ("memory", plan.limits.memory),
         ("cpu", plan.limits.cpus),

@@ -1,33 +1,33 @@
 """The system call filter that the container starts with.
 
-The engines' own lets no container mount, and the guest must: it builds what the plan shows. So the guest starts with
-this one, which refuses what neither it nor a tenant needs. Before any tenant exists it puts its own filter
-(guest/filter.c) on top, which refuses all of this too, and mounts and namespaces besides.
+The engines' own filter forbids mounting, and the guest must mount: it builds what the plan shows. So the guest starts
+with this filter, which refuses what neither it nor a tenant needs. Before any tenant exists the guest adds its own
+filter (guest/filter.c), which refuses all of this too, and mounts and namespaces as well.
 """
 
 from __future__ import annotations
 
 REFUSED = (
-    # Code, tracing and paging of the kernel's own.
+    # Loading code into the kernel, tracing it, and handling its page faults.
     *("bpf", "perf_event_open", "userfaultfd", "init_module", "finit_module", "delete_module"),
     *("kexec_load", "kexec_file_load"),
     # Work that no filter sees.
     *("io_uring_setup", "io_uring_enter", "io_uring_register"),
     # Other processes' memory and descriptors.
     *("process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "move_pages", "migrate_pages"),
-    # Files by handle go round every directory on the way.
+    # Opening files by handle bypasses the permissions of the directories above them.
     *("open_by_handle_at", "name_to_handle_at", "fanotify_init"),
-    # The machine's, never a process's.
+    # These change the whole machine.
     *("reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog", "settimeofday", "clock_settime"),
     *("clock_settime64", "adjtimex", "clock_adjtime", "clock_adjtime64", "iopl", "ioperm", "lookup_dcookie"),
     *("add_key", "request_key"),
 )
-NO_SUCH_CALL = 38  # ENOSYS: libraries then do without
+NO_SUCH_CALL = 38  # ENOSYS: libraries then use something else
 NOT_PERMITTED = 1
 
 
 def profile() -> str:
-    """As the engines read it. They leave out calls that the machine does not have."""
+    """The filter as JSON, as the engines read it. They ignore calls that the machine does not have."""
     import json
 
     without = [name for name in REFUSED if name.startswith("io_uring")]

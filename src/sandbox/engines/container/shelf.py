@@ -1,6 +1,6 @@
 """The directory that a container gets from its owner: the guest, its filter, and the socket on which it reports.
 
-It is the owner's alone, and exists only until the guest has dropped its privileges.
+Only the owner can access it, and it exists only until the guest has dropped its privileges.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ CONTROL = "control"
 
 
 class Shelf:
-    """Made for one container; `remove` when it has reported, or never will."""
+    """Made for one container. Call `remove` once the guest has reported, or never will."""
 
     def __init__(self, identity: str) -> None:
         """Raises EngineUnavailable, OSError."""
         self.path = os.path.join(os.path.realpath(home()), SHELVES, identity)
-        if any(sign in self.path for sign in ',"\n'):  # a mount's fields are written with commas between
+        if any(sign in self.path for sign in ',"\n'):  # commas separate a mount's fields
             raise EngineUnavailable("{path!r} cannot be named to a container engine; set SANDBOX_HOME", path=self.path)
         os.makedirs(self.path, 0o700)
         try:
@@ -42,7 +42,7 @@ class Shelf:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fchmod(listener.fileno(), 0o600)  # before it has a name, so that there is no moment in between
+            os.fchmod(listener.fileno(), 0o600)  # before it has a name, so that nobody else can ever connect
             listener.bind(socket.address_in(self.path, directory, CONTROL))
             listener.listen(1)
         except BaseException:
@@ -53,6 +53,6 @@ class Shelf:
         return listener
 
     def remove(self) -> None:
-        """Never raises; idempotent."""
+        """Closes the socket and deletes the directory. Never raises; idempotent."""
         self.listener.close()
         shutil.rmtree(self.path, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""The engine `firecracker`: a room with a Firecracker microVM in it, for hosts with KVM."""
+"""The `firecracker` engine: a room with a Firecracker microVM in it, for hosts with KVM."""

@@ -1,4 +1,4 @@
-"""Firecracker's HTTP API, on its Unix socket. The names of paths and fields are those of its own description of it."""
+"""Firecracker's HTTP API, on its Unix socket. The names of paths and fields are those of its specification."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import socket
 
 from sandbox.errors import WallError
 
-PATIENCE = 60.0  # seconds for one answer; saving the memory of a large machine takes some
+PATIENCE = 60.0  # seconds for one answer; saving a large machine's memory takes time
 MOST = 1 << 16  # bytes of an answer
 
 
 class Api:
-    """One conversation. Every method raises WallError when Firecracker refuses, or has ended."""
+    """One connection. Every method raises WallError when Firecracker refuses or has ended."""
 
     def __init__(self, stream: socket.socket) -> None:
         stream.settimeout(PATIENCE)
         self._connection = http.client.HTTPConnection("localhost")
-        self._connection.auto_open = 0  # the socket may not lead to Firecracker a second time
+        self._connection.auto_open = 0  # a second connection might not reach Firecracker
         self._connection.sock = stream
 
     def configure(
         self, *, cpus: int, memory_mb: int, kernel: str, initrd: str, words: str, tap: str, vsock: str
     ) -> None:
-        """Says what machine to start. `vsock` is the path of the socket behind which its ports are."""
+        """Describes the machine to start. `vsock` is the path of the socket that leads to its ports."""
         self.put("/machine-config", {"vcpu_count": cpus, "mem_size_mib": memory_mb, "smt": False})
         self.put("/boot-source", {"kernel_image_path": kernel, "initrd_path": initrd, "boot_args": words})
         self.put("/network-interfaces/eth0", {"iface_id": "eth0", "host_dev_name": tap})
@@ -45,7 +45,7 @@ class Api:
         self.put("/snapshot/create", {"snapshot_type": "Full", "snapshot_path": state, "mem_file_path": memory})
 
     def load(self, state: str, memory: str) -> None:
-        """Has a new Firecracker go on from there. Its machine's memory is a private mapping of the file."""
+        """Makes a new Firecracker continue from these files. Its machine's memory is a private mapping of the file."""
         backend = {"backend_type": "File", "backend_path": memory}
         self.put("/snapshot/load", {"snapshot_path": state, "mem_backend": backend, "resume_vm": True})
 
@@ -61,7 +61,7 @@ class Api:
         except (OSError, http.client.HTTPException) as problem:
             raise WallError("Firecracker has ended: {problem}", problem=problem) from None
         if len(said) > MOST:
-            self.close()  # nobody knows where the next answer would begin
+            self.close()  # we cannot tell where the next answer would begin
             raise WallError("Firecracker has ended: {problem}", problem="its answer is too long")
         if not 200 <= answer.status < 300:
             raise WallError("Firecracker refused {path}: {said}", path=path, said=_fault(said))
@@ -71,7 +71,7 @@ class Api:
 
 
 def _fault(said: bytes) -> str:
-    """What Firecracker says of an error, for people; it may be a tenant's Firecracker by then."""
+    """Firecracker's error message, safe to print: a tenant may have taken over Firecracker by then."""
     try:
         told = json.loads(said)
         text = told.get("fault_message") if isinstance(told, dict) else None

@@ -1,7 +1,7 @@
-"""The engine: an ordinary room, Firecracker in it, and a second guest in the machine, as that of QEMU.
+"""The engine: an ordinary room, Firecracker in it, and a second guest in the machine, as with QEMU.
 
-What differs: the machine's streams are vsock instead of serial ports, its network is a card of the room's, whose other
-end is in the room's network namespace, and Firecracker needs KVM. Its jailer is not used: the room is one.
+The differences: the machine's streams are vsock instead of serial ports, its network card is a tap device in the room's
+network namespace, and Firecracker needs KVM. Its jailer is not used: the room does that job.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def finding(*, needed: bool = False) -> Finding:
 
 
 def furnish(plan: Plan) -> None:
-    """What a room needs for Firecracker besides its files: its devices, a card, and a place for its sockets."""
+    """Adds to the plan what Firecracker needs besides its files: devices, a tap, and a directory for its sockets."""
     for device in (DEVICE, TUN):
         if os.path.exists(device):
-            plan.show(device, device, True, device=True)  # the file servers cannot open it, and nobody else is there
+            plan.show(device, device, True, device=True)  # file servers cannot open it, and there are no other tenants
             plan.writable.append(device)
     plan.scratch.append((RUN, 0o700))
     plan.writable.append(RUN)
@@ -104,7 +104,7 @@ def furnish(plan: Plan) -> None:
 
 
 def _processors(asked: float | None) -> int:
-    """One, or an even number of them, as Firecracker wants it."""
+    """One, or an even number, as Firecracker requires."""
     count = max(1, round(asked or 1))
     return min(count + count % 2, 32) if count > 1 else 1
 

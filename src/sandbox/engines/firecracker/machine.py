@@ -1,6 +1,7 @@
-"""Firecracker in its room, with two file servers beside it; the streams between them go through the owner's hands once.
+"""Firecracker in its room, with two file servers beside it. The owner connects them and then hands the streams over.
 
-The owner opens every connection before a tenant's code runs, and none later: then the room's sockets could be others.
+The owner opens every connection before a tenant's code runs, and none later: by then the room's sockets could have been
+replaced.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
 PROGRAM = f"{DIRECTORY}/firecracker"
 API, VSOCK = "api.sock", "v.sock"
 TAP = "tap0"
-CONFINED = True  # to less than a tenant may do; our tests' stand-in, which runs QEMU, cannot be
+CONFINED = True  # to fewer rights than a tenant's; our tests' stand-in, which runs QEMU, cannot be confined
 PATIENCE = 20.0  # seconds until Firecracker listens
 
 
 class FirecrackerMachine(Processes):
-    """A Firecracker that was started and knows nothing yet, in the room whose guest is `pid`."""
+    """A Firecracker that was started but not configured, in the room whose guest is `pid`."""
 
     def __init__(self, room: Running, pid: int, *, template: bool = False) -> None:
-        """`template`: it may write. Raises WallError."""
+        """`template`: it may write files. Raises WallError."""
         super().__init__(room)
         self._run = os.open(f"/proc/{pid}/root{RUN}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._streams: list[socket.socket] = []
@@ -43,14 +44,14 @@ class FirecrackerMachine(Processes):
             raise
 
     def wait_for_guest(self, patience: float) -> None:
-        """Until our guest in the machine has booted. Raises WallError."""
+        """Waits until our guest in the machine has booted. Raises WallError."""
         vsock.wait_for(self._run, VSOCK, vsock.PORTS["control"], patience)
 
     def connect(self, fixed: Sequence[str]) -> socket.socket:
         """Starts the file servers and joins them to the machine. Returns the control stream. Raises WallError."""
         streams = {name: vsock.connect(self._run, VSOCK, port) for name, port in vsock.PORTS.items()}
         self._streams = list(streams.values())
-        self.start(["--share-system", os.devnull], streams["system"])  # without a disk beside its stream
+        self.start(["--share-system", os.devnull], streams["system"])  # no disk: everything goes over the stream
         self.start(["--share", *fixed], streams["files"])
         for stream in self._streams:
             stream.sendall(vsock.OPEN)

@@ -1,6 +1,6 @@
-"""Templates: a machine that has booted and listens, saved by Firecracker once and loaded from then on.
+"""Templates: a machine that has booted and listens, saved once by Firecracker and loaded from then on.
 
-Kept as those of QEMU are (machine/keeping.py).
+They are stored as QEMU's are (machine/keeping.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Snapshot:
 
 
 def snapshot(program: str, memory_mb: int, cpus: int, room: Callable[[str], LocalRunning]) -> Snapshot:
-    """The template of that size, made now if it is not there. `room` builds a bare room that shows a directory.
+    """The template of that size, made now if it does not exist. `room` builds a bare room that shows a directory.
 
     Raises EngineUnavailable when a kernel is missing, WallError when the machine does not boot.
     """

@@ -1,4 +1,4 @@
-"""The kernel as Firecracker wants it: the program that a distribution's compressed image contains."""
+"""The kernel in the form that Firecracker needs: the ELF program inside a distribution's compressed image."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 from sandbox.errors import EngineUnavailable
 
-# Of the image's header (Documentation/x86/boot.rst): how many sectors the set-up has, and where the content is.
+# Offsets in the image's header (Documentation/x86/boot.rst): number of set-up sectors, magic, payload offset.
 SECTORS, MAGIC, CONTENT = 0x1F1, 0x202, 0x248
 SECTOR = 512
 LARGEST = 1 << 29
@@ -14,7 +14,7 @@ ELF, GZIP, XZ, ZSTD = b"\x7fELF", b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"
 
 
 def vmlinux(image: bytes) -> bytes:
-    """The kernel in a bzImage, decompressed. Raises EngineUnavailable for one that is packed in another way."""
+    """The kernel in a bzImage, decompressed. Raises EngineUnavailable if the image is packed in another way."""
     if image.startswith(ELF):
         return image
     try:
@@ -31,7 +31,7 @@ def vmlinux(image: bytes) -> bytes:
 
 
 def _decompressed(packed: bytes) -> bytes:
-    """After the packed kernel stands its size, which the decompressors leave alone."""
+    """The packed kernel is followed by its size, which the decompressors ignore."""
     if packed.startswith(XZ):
         import lzma
 

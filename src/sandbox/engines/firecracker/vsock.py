@@ -1,4 +1,4 @@
-"""Streams into a machine: Firecracker listens on a Unix socket; the first line names the port of the machine."""
+"""Streams into a machine: Firecracker listens on a Unix socket, and the first line names the machine's port."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import time
 
 from sandbox.errors import WallError
 
-FIRST_PORT = 1024  # also guest/machine_vsock.c, and in this order
+FIRST_PORT = 1024  # as in guest/machine_vsock.c, in this order
 STREAMS = ("control", "system", "files")
 PORTS = {name: FIRST_PORT + at for at, name in enumerate(STREAMS)}
-OPEN = b"\1"  # what our guest waits for: a silent connection only checks whether somebody listens
-ANSWER = 32  # bytes, at the most
+OPEN = b"\1"  # our guest waits for this: a connection without it only checks whether anyone listens
+ANSWER = 32  # bytes, at most
 PATIENCE = 30.0
 PAUSE = 0.005
 
 
 def reach(directory: int, name: str, patience: float) -> socket.socket:
-    """A connection to the socket `name` in an open directory, as soon as there is one. Raises WallError.
+    """A connection to the socket `name` in an open directory, as soon as it exists. Raises WallError.
 
-    The directory is a room's: what is not a socket there, a link for one, is not used.
+    The directory belongs to a room: anything there that is not a socket, such as a link, is refused.
     """
     until = time.monotonic() + patience
     while True:
@@ -44,14 +44,14 @@ def reach(directory: int, name: str, patience: float) -> socket.socket:
 
 
 def connect(directory: int, name: str, port: int) -> socket.socket:
-    """A stream to a port of the machine's. Raises WallError when nobody listens there."""
+    """A stream to a port of the machine. Raises WallError when nobody listens there."""
     stream = reach(directory, name, PATIENCE)
     try:
         stream.settimeout(PATIENCE)
         stream.sendall(b"CONNECT %d\n" % port)
         said = b""
         while not said.endswith(b"\n") and len(said) < ANSWER:
-            byte = stream.recv(1)  # what comes after the line is the machine's
+            byte = stream.recv(1)  # what follows the line comes from the machine
             if not byte:
                 break
             said += byte
@@ -68,7 +68,7 @@ def connect(directory: int, name: str, port: int) -> socket.socket:
 
 
 def wait_for(directory: int, name: str, port: int, patience: float) -> None:
-    """Returns when somebody in the machine listens on `port`. Raises WallError when that takes too long."""
+    """Waits until something in the machine listens on `port`. Raises WallError when that takes too long."""
     until = time.monotonic() + patience
     while True:
         try:

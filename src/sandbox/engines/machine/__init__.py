@@ -1,1 +1,1 @@
-"""A virtual machine in a room, whichever program runs it: what QEMU and Firecracker have in common."""
+"""A virtual machine in a room: what QEMU and Firecracker have in common."""

@@ -1,6 +1,7 @@
 """Whether this host runs a machine's processors itself (KVM), or QEMU must emulate them.
 
-Judged by running one: `/dev/kvm` may exist, and open, where no kernel gets on. The answer is kept until the next boot.
+We find out by running one: `/dev/kvm` may exist and open, and still not run a kernel. The answer is cached until the
+next boot.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ WORKS = "works"
 
 
 def acceleration() -> str:
-    """`kvm` where a virtual processor really runs, else `tcg`: emulated."""
+    """`kvm` where a virtual processor really runs, else `tcg` (emulation)."""
     return KVM if why_not() is None else EMULATED
 
 

@@ -12,7 +12,7 @@ _DIRECTORY, _FILE = 0o040755, 0o100644
 _PROGRAM = 0o100755
 
 
-# Run once before the machine is saved, so that clones have in memory what most commands need. They share it.
+# Run once before the machine is saved, so that clones have what most commands need in memory, and share it.
 WARM = (
     "true",
     "sh -c :",

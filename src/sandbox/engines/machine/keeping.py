@@ -1,8 +1,8 @@
-"""Templates on disk: what says that one is whole, who may make one, and which ones nobody needs any more.
+"""Templates on disk: checking that one is complete, making one at a time, and removing unused ones.
 
-The manifest has, for each file, its identity (inode, size, time of change, which is the kernel's and cannot be set
-back) and a hash of its content. A file with that identity is the one that was hashed. One with another identity, as
-after the cache was copied, is hashed again.
+For each file, the manifest has its identity (inode, size, and change time, which only the kernel sets) and a hash of
+its content. A file with the same identity is the one that was hashed. A file with another identity, as after the cache
+was copied, is hashed again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BLOCK = 1 << 20
 
 
 def templates() -> str:
-    """Where they are kept."""
+    """The directory of all templates."""
     return os.path.join(cache_directory(), "templates")
 
 
 def named(told: Sequence[object], files: Sequence[str], *, processor: bool) -> str:
-    """The directory of the template that was made from all of these: the settings, these files, the host's
+    """The directory of the template made from these settings and files and, with `processor`, for the host's
     processor."""
     states = ((path, os.stat(path)) for path in files)
     of_files = [[path, one.st_size, one.st_mtime_ns, one.st_ino] for path, one in states]
@@ -47,13 +47,13 @@ def _processor() -> list[str]:
 
 
 def keep(directory: str, names: tuple[str, ...], make: Callable[[str], None]) -> None:
-    """Sees to it that `directory` is there and good; else `make` fills another, which takes its place when whole."""
+    """Makes sure that `directory` exists and is good. If not, `make` fills a new one, which then replaces it."""
     if is_good(directory, names):
         return
     place = os.path.dirname(directory)
     os.makedirs(place, mode=0o700, exist_ok=True)
     with locked(place):
-        if is_good(directory, names):  # another maker may have been quicker
+        if is_good(directory, names):  # another process may have made it meanwhile
             return
         shutil.rmtree(directory, ignore_errors=True)
         work = tempfile.mkdtemp(prefix=HALF_MADE, dir=place)
@@ -67,7 +67,7 @@ def keep(directory: str, names: tuple[str, ...], make: Callable[[str], None]) ->
 
 
 class locked:
-    """One maker at a time; the lock goes with the process."""
+    """One maker at a time. The lock is released when the process ends."""
 
     def __init__(self, place: str) -> None:
         self._file = os.path.join(place, "lock")
@@ -83,13 +83,13 @@ class locked:
 
 
 def write_manifest(directory: str, names: tuple[str, ...]) -> None:
-    """For a directory that is complete."""
+    """Writes the manifest of a complete directory."""
     manifest = {name: {"identity": _identity(directory, name), "sha256": _hash(directory, name)} for name in names}
     _replace(directory, manifest)
 
 
 def is_good(directory: str, names: tuple[str, ...]) -> bool:
-    """Whether it is its owner's alone and every file is what it was when it was made."""
+    """Whether only its owner can access it, and every file is as it was when it was made."""
     try:
         with open(os.path.join(directory, MANIFEST), encoding="utf-8") as file:
             manifest = json.load(file)
@@ -109,9 +109,9 @@ def is_good(directory: str, names: tuple[str, ...]) -> bool:
 
 
 def prune(place: str) -> list[str]:
-    """Removes templates that nobody has used for two weeks, and what killed makers left. Returns their names.
+    """Removes templates unused for two weeks, and what killed makers left behind. Returns their names.
 
-    A machine that runs has its template's files open and goes on; a checkpoint's template is made again.
+    A running machine has its template's files open and is not affected; a checkpoint's template is made again.
     """
     if not os.path.isdir(place):
         return []
@@ -133,7 +133,7 @@ def _identity(directory: str, name: str) -> list[int]:
 
 
 def _hash(directory: str, name: str) -> str:
-    """Of the size, and of every block that is not empty: memory files are mostly holes."""
+    """A hash of the size, and of every block that is not empty: memory files are mostly holes."""
     total = hashlib.sha256()
     fd = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""The kernel that machines run: Debian's or another distribution's stock one, as it is installed."""
+"""The kernel that machines run: the distribution's stock kernel, as installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from sandbox.errors import EngineUnavailable, Message
 
-# What a machine needs, by the names of the modules. One that a kernel has built in has no file.
+# The modules that a machine needs. A module that is built into the kernel has no file.
 MODULES = ("virtio_mmio", "virtio_console", "virtio_blk", "virtio_net", "fuse", "overlay")
 VSOCK_MODULES = ("virtio_mmio", "virtio_net", "vmw_vsock_virtio_transport", "virtio_rng", "fuse", "overlay")
 
@@ -24,11 +24,11 @@ class Kernel:
     def __init__(self, version: str, image: str, modules: str) -> None:
         self.version = version
         self.image = image
-        self.list = os.path.join(modules, "modules.dep")  # written anew when any of them changes
+        self.list = os.path.join(modules, "modules.dep")  # rewritten when any module changes
         self._modules = modules
 
     def files(self, modules: Sequence[str] = MODULES) -> list[str]:
-        """The files of these modules that the kernel does not have built in, each after those that it depends on."""
+        """The files of those modules that are not built in, each after the modules it depends on."""
         depends = self._dependencies()
         ordered: list[str] = []
         for name in modules:
@@ -38,7 +38,7 @@ class Kernel:
         return [os.path.join(self._modules, one) for one in ordered]
 
     def everything(self) -> list[str]:
-        """All the files that a virtual machine needs of it, under every engine."""
+        """All files of this kernel that a virtual machine needs, with any engine."""
         return sorted({self.image, self.list, *self.files(), *self.files(VSOCK_MODULES)})
 
     def _dependencies(self) -> _Dependencies:
@@ -80,7 +80,7 @@ MISSING = Message(
 
 
 def find_kernel(boot: str = "/boot", modules: str = "/lib/modules") -> Kernel:
-    """The newest installed kernel whose image can be read and whose modules are there; where there is none, that of
+    """The newest installed kernel whose image is readable and whose modules exist; if there is none, the kernel from
     `sandbox prefetch`. Raises EngineUnavailable."""
     found = _kernels(boot, modules) or _prefetched()
     if not found:
@@ -97,7 +97,7 @@ def _prefetched() -> list[Kernel]:
         image = find(MACHINE_KERNEL)
     except NotFound:
         return []
-    image.release()  # it is read at once, or somebody removed it meanwhile
+    image.release()  # its files are read at once; if they are removed meanwhile, reading them fails
     return _kernels(f"{image.root}/boot", f"{image.root}/lib/modules")
 
 

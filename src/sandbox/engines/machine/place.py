@@ -1,8 +1,8 @@
-"""Where things of a machine lie in its room (also guest/machine_launch.c, guest/share_names.c), and how large it is."""
+"""A machine's paths in its room (see also guest/machine_launch.c, guest/share_names.c), and its default size."""
 
 from __future__ import annotations
 
 DIRECTORY = "/.machine"  # the template
 RUN = "/.machine-run"  # Firecracker's sockets
-MEMORY_MB = 1024  # of a machine for which nothing was asked
-OWN_MB = 256  # that the program which runs it needs besides
+MEMORY_MB = 1024  # of a machine without a memory limit
+OWN_MB = 256  # needed in addition by the program that runs it

@@ -1,4 +1,4 @@
-"""The processes around a machine: the one that runs it and its file servers, as tenants of the room."""
+"""The processes around a machine: the program that runs it and its file servers, as tenants of the room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUEST = f"{DIRECTORY}/guest"
 
 
 class Processes:
-    """What was started in a room for one machine. Subclasses have the streams that lead to it."""
+    """The processes started in a room for one machine. Subclasses hold the streams to it."""
 
     def __init__(self, room: Running) -> None:
         self._room = room
@@ -61,7 +61,7 @@ class Processes:
             os.close(theirs)
 
     def said(self) -> str:
-        """What they printed as errors."""
+        """What they printed to stderr."""
         texts = []
         for _, errors in self._helpers:
             os.set_blocking(errors, False)
@@ -72,7 +72,7 @@ class Processes:
         return "; ".join(filter(None, texts)) or "no message"
 
     def close(self) -> None:
-        """Ends everything. The room may be gone already."""
+        """Ends all of them. The room may be gone already."""
         for process, errors in self._helpers:
             process.close()
             os.close(errors)

@@ -1,4 +1,4 @@
-"""A machine that runs, and how one comes to run: in a room, as any sandbox has one, with a second guest inside."""
+"""A running machine, and how it is started: in a room like that of any sandbox, with a second guest inside."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLOCK_TRIES = 5
 
 
 def capabilities(checkpoint: str) -> Capabilities:
-    """The room's, less what does not cross into a machine."""
+    """The room's capabilities, without what does not cross into a machine."""
     return Capabilities(
         own_root=True,
         namespace=True,
@@ -46,7 +46,7 @@ def capabilities(checkpoint: str) -> Capabilities:
 
 
 class MachineRunning(GuestRunning):
-    """A machine in its room. Commands and files are the machine's guest's, all else is the room's."""
+    """A machine in its room. The machine's guest handles commands and files, the room everything else."""
 
     _guest: FramedGuest
 
@@ -95,18 +95,18 @@ class MachineRunning(GuestRunning):
         self.ended()
 
     def ended(self) -> None:
-        """Gives back what else the owner holds of it."""
+        """Releases what else the owner holds for the machine. For subclasses."""
 
 
 class MachineStart(Started):
-    """A room at work, before anybody has decided what is to be built."""
+    """A room that has been started, before its plan is known."""
 
     def __init__(self, room: LocalStart) -> None:
         self._room = room
 
     @abstractmethod
     def prepare(self, plan: Plan) -> Callable[[LocalRunning], MachineRunning]:
-        """Finds the template, adds to `plan` what the room has to show, and returns what starts the machine in it."""
+        """Finds the template, adds what the room must show to `plan`, and returns what will start the machine."""
 
     def build(self, plan: Plan) -> MachineRunning:
         limits, pids = plan.limits, plan.pids
@@ -129,7 +129,7 @@ class MachineStart(Started):
 
 
 def bare_room(directory: str, furnish: Callable[[Plan], None] = lambda plan: None) -> LocalRunning:
-    """A room that shows the system and one directory, for our own programs alone: a template is made in it."""
+    """A room that shows the system and one directory, for our own programs only: templates are made in it."""
     plan = Plan()
     plan.id = "template"
     plan.user, plan.uid, plan.gid = tenant("user")
@@ -144,7 +144,7 @@ def bare_room(directory: str, furnish: Callable[[Plan], None] = lambda plan: Non
 
 
 def greeted(guest: FramedGuest, machine: Processes, greet: Callable[[FramedGuest], None]) -> FramedGuest:
-    """The guest of a machine, once `greet` has set it up and its clock is right. Raises WallError."""
+    """The machine's guest, after `greet` has set it up and its clock has been set. Raises WallError."""
     try:
         greet(guest)
         set_time(guest)  # until then the machine was being loaded
@@ -158,7 +158,7 @@ def greeted(guest: FramedGuest, machine: Processes, greet: Callable[[FramedGuest
 
 
 def set_time(guest: FramedGuest) -> None:
-    """Sets the machine's clock, again when it took so long that the time was another meanwhile. Raises GuestError."""
+    """Sets the machine's clock, and again if that took so long that the time was out of date. Raises GuestError."""
     for _ in range(CLOCK_TRIES):
         now = time.time_ns()
         guest.set_clock(now)

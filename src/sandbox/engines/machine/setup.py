@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-OWN = ("/tmp", "/run", "/dev/shm")  # scratch places of the machine's own: the room's would be reached over a wire
+OWN = ("/tmp", "/run", "/dev/shm")  # scratch directories in the machine's memory: the room's would be slow to reach
 
 
 def memory_mb(plan: Plan) -> int:
@@ -30,7 +30,7 @@ def machine_setup(plan: Plan) -> dict[str, Any]:
     scratch = [(path, mode) for path, mode in plan.scratch if path in OWN]
     root = plan.user == "root"
     layered = root or (plan.image is not None and not plan.sealed)  # tenants may change everything, in memory
-    system = [] if layered else _system(plan)  # they see everything by way of the layer
+    system = [] if layered else _system(plan)  # they see everything through the layer
     places = [""] if layered else [*(path for path, _ in scratch), *system]
     seen = _seen_again(plan, root)
     if not layered:  # the home may lie in /tmp
@@ -54,23 +54,23 @@ def machine_setup(plan: Plan) -> dict[str, Any]:
 
 
 def _seen_again(plan: Plan, root: bool) -> list[str]:
-    """What the room shows of the host, to be shown again where the machine has something else of its own."""
+    """What the room shows of the host, to be mounted again over directories that the machine has of its own."""
     shown = [bind.target for bind in plan.binds if (bind.writable or not root) and not bind.device]
     shown = [path for path in shown if not path.startswith(DIRECTORY) and not (root and path in SYSTEM)]
     return shown + [one.path for one in plan.served if isinstance(one, Fuse)]
 
 
 def _nested(seen: list[str], places: list[str]) -> list[bytes]:
-    """What of it lies within places that are the machine's own."""
+    """The outermost of those paths that lie in the machine's own directories."""
     nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
     outermost = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
     return [os.fsencode(path) for path in outermost]
 
 
 def _system(plan: Plan) -> list[str]:
-    """The system's directories that the template has in memory, where the room shows the host's own, all of them.
+    """The system directories that the template has in memory, if the room shows the host's own, without covers.
 
-    Memory does not forget: where something of them is covered, the machine sees what the room shows and nothing else.
+    What is in memory cannot be hidden: if anything in them is covered, the machine sees only what the room shows.
     """
     shown = [bind.target for bind in plan.binds if bind.target in SYSTEM and bind.source == bind.target]
     covered = [one.path for one in (*plan.layers, *plan.covers, *plan.served)]
@@ -78,7 +78,7 @@ def _system(plan: Plan) -> list[str]:
 
 
 def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:
-    """What the machine's kernel holds tenants to. Its memory and processors are those that were asked for."""
+    """The limits that the machine's kernel enforces. Memory and processors are limited by the machine's size."""
     wanted = (
         (resource.RLIMIT_FSIZE, limits.file_size),
         (resource.RLIMIT_NOFILE, limits.open_files),
@@ -88,14 +88,14 @@ def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:
 
 
 def fixed_directories(plan: Plan) -> list[str]:
-    """Directories that nothing on the host changes while the machine lives, so that its kernel may remember them."""
+    """Directories that nothing on the host changes while the machine lives, so that its kernel may cache them."""
     if plan.image is not None:
         return _fixed_of_image(plan, plan.image.source)
     return [bind.target for bind in plan.binds if bind.target in SYSTEM]
 
 
 def _fixed_of_image(plan: Plan, root: str) -> list[str]:
-    """The image's directories with nothing in them of the host's, or of this sandbox alone."""
+    """The image's top directories that contain nothing from the host or from this sandbox."""
     mounted = (*plan.layers, *plan.covers, *plan.served, *plan.after_seal)
     others = [*(bind.target for bind in plan.binds), *(one.path for one in mounted)]
     others += [*(path for path, _, _ in plan.files), *(path for path, _ in plan.scratch)]
@@ -104,12 +104,12 @@ def _fixed_of_image(plan: Plan, root: str) -> list[str]:
 
 
 def identity_of(plan: Plan) -> dict[str, object]:
-    """What no two machines have in common."""
+    """What is different for every machine."""
     return {"entropy": os.urandom(64), "hostname": plan.hostname, "time_ns": time.time_ns()}
 
 
 def limit_room(plan: Plan) -> None:
-    """The room's limits around a machine's: its own kernel holds the others."""
+    """Sets the limits of the room around a machine; the machine's own kernel enforces the others."""
     limits = Limits()
     limits.cpus = plan.limits.cpus
     limits.memory = None if plan.limits.memory is None else plan.limits.memory + (OWN_MB << 20)

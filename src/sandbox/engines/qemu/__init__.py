@@ -1,1 +1,1 @@
-"""The engine `qemu`: a virtual machine as the tenant of an ordinary room (docs/microvm.md)."""
+"""The `qemu` engine: a virtual machine as the tenant of an ordinary room (docs/microvm.md)."""

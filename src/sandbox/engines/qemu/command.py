@@ -14,8 +14,8 @@ CONTROL, SYSTEM, SYSTEM_BYTES, FILES, FILES_BYTES, MONITOR = range(10, 16)
 MISSING = Message(
     "QEMU is not installed: `apt install qemu-system-x86`, `dnf install qemu-system-x86` or `pacman -S qemu-system-x86`"
 )
-# Everything but what is slow to emulate: copying byte by byte in one instruction, page tables of five levels, and what
-# makes the kernel do something at each of its own accesses to a program's memory.
+# Everything except what is slow to emulate: copying byte by byte in one instruction, five-level page tables, and
+# features that add work to each of the kernel's accesses to a program's memory.
 EMULATED = "max,-erms,-fsrm,-la57,-smap,-pku,-pks"
 PROGRAM = "/usr/bin/qemu-system-x86_64"
 
@@ -30,9 +30,9 @@ def find_qemu() -> str:
 def command(
     memory_mb: int, cpus: int, accelerated: str, *, template: bool, saved: bool = False, khz: int = 0
 ) -> list[str]:
-    """The words that start a machine: one to make a template of, or a clone of it, or of a `saved` machine.
+    """The command line of a machine: one that will become a template, or a clone of a template or a `saved` machine.
 
-    `khz` is how fast the processor counts; only a machine that boots needs it.
+    `khz` is the frequency of the processor's time stamp counter; only a machine that boots needs it.
     """
     return [
         PROGRAM,
@@ -46,9 +46,9 @@ def command(
         *("-object", f"memory-backend-file,id=ram,size={memory_mb}M,mem-path={DIRECTORY}/ram,{_shared(template)}"),
         *("-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
         *("-serial", f"file:{DIRECTORY}/console" if template else "null"),
-        # A clone has its kernel in the memory it was saved with; QEMU would read the file into memory of its own.
+        # A clone has its kernel in the saved memory; QEMU would read the file into its own memory.
         *(_kernel(accelerated, khz) if template else ()),
-        # No announcing itself to neighbours that it does not have: the code takes a clone 40 ms to translate.
+        # No announcements to neighbours: there are none, and a clone takes 40 ms to translate that code.
         *("-netdev", "user,id=net", "-device", "virtio-net-device,netdev=net,guest_announce=off"),
         *("-device", "virtio-serial-device"),
         *_port("control", CONTROL),
@@ -75,7 +75,7 @@ def _port(name: str, fd: int) -> list[str]:
 
 
 def _disk(name: str, fd: int) -> list[str]:
-    """What is large goes over a disk, whose content the file server is (guest/share_bytes.c)."""
+    """Large transfers go over a disk, whose content the file server provides (guest/share_bytes.c)."""
     node = f"driver=nbd,node-name={name}-bytes,server.type=fd,server.str={fd}"
     return ["-blockdev", node, "-device", f"virtio-blk-device,drive={name}-bytes,serial={name},write-cache=off"]
 
@@ -85,8 +85,9 @@ def _shared(template: bool) -> str:
     return "share=on" if template else "share=off"
 
 
-# What a kernel does at every start of a program or switch between two, and nobody in such a machine asks for: emulated,
-# it is a third of a short command's time. The wall is the machine; its kernel's own hardening only slows it down.
+# Turns off work that a kernel does whenever a program starts or two programs switch, and that nobody in such a machine
+# needs: under emulation it is a third of a short command's time. The machine is the wall; its kernel's own hardening
+# only slows it down.
 _LEAN = (
     *("mitigations=off", "lsm=landlock,yama", "psi=0", "noautogroup", "audit=0", "init_on_alloc=0"),
     *(
@@ -103,8 +104,8 @@ def _kernel_words(accelerated: str, khz: int) -> str:
     words = "console=ttyS0 quiet panic=-1 random.trust_cpu=on"
     if accelerated == KVM:
         return words
-    # Emulated, the kernel cannot measure the processor's clock against another one in time, nor, on a busy host, judge
-    # it by the ticks it gets: it would take those for its clock, which stops when QEMU is stopped. An emulated
-    # processor does not guess ahead, so that there is nothing to mitigate; and code that lies elsewhere each time would
-    # have to be translated each time: a command then takes three times as long.
+    # Under emulation the kernel cannot calibrate the processor's clock against another clock in time. On a busy host it
+    # cannot validate it by timer ticks either, and would use those as its clock, which stops when QEMU is stopped. An
+    # emulated processor does not speculate, so there is nothing to mitigate. Code at a random address would have to be
+    # translated each time, and a command would take three times as long.
     return f"{words} {' '.join(_LEAN)} norandmaps tsc=reliable tsc_early_khz={khz}"

@@ -1,6 +1,6 @@
-"""QEMU in a room that has an image at `/`: its program and libraries are the host's, at a place that only it can read.
+"""QEMU in a room with an image at `/`: its program and libraries are the host's, in a directory that only it can read.
 
-The loader is named on the command line, with the directories of the libraries, since the image has another at its path.
+The command line names the loader and the library directories, since the image has its own loader at the usual path.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
     from sandbox.plan.plan import Plan
 
-PLACE = "/.machine-system"  # also guest/share_names.c and guest/machine_launch.c
+PLACE = "/.machine-system"  # see also guest/share_names.c and guest/machine_launch.c
 DATA = "/usr/share/qemu"  # the machine's firmware
 _LIBRARY = re.compile(r"=> (/\S+) \(")
 _LOADER = re.compile(r"^\s*(/\S+) \(", re.MULTILINE)
 
 
 def show(plan: Plan) -> None:
-    """Adds the host's system to the plan, where QEMU finds it."""
+    """Adds the host's system directories to the plan, under PLACE."""
     for path in SYSTEM:
         if os.path.isdir(path) and not os.path.islink(path):
             plan.show(path, PLACE + path, False)
 
 
 def moved(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The words that start the same program there, and the variables that it needs. Raises WallError."""
+    """The command line that starts the same program from there, and its variables. Raises WallError."""
     program = words[0]
     told = subprocess.run(["/usr/bin/ldd", program], capture_output=True, text=True, check=False).stdout
     loader = _LOADER.search(told)

@@ -1,7 +1,7 @@
 """The engine: an ordinary room, QEMU in it, and a second guest in the machine, which runs the commands.
 
-The room's guest has the network, the files and the limits; the machine's guest runs commands and file operations. A
-tenant who breaks the machine's kernel is in QEMU's process, which may do less than a tenant of the room.
+The room's guest handles the network, the files and the limits; the machine's guest runs commands and file operations.
+A tenant who breaks out of the machine is in QEMU's process, which has fewer rights than a tenant of the room.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from sandbox.engines.local import LocalRunning
 
-STALE_MOST = 500  # names that a clone can forget after its set-up
+STALE_MOST = 500  # names that a clone of a machine that was set up can forget
 
 
 class QemuRunning(MachineRunning, Pausable):
@@ -105,7 +105,7 @@ EMULATED_COST = Message(
 
 
 def _template(plan: Plan, setup: dict[str, Any]) -> Template:
-    """The template for this plan; `setup` then says what has changed on the host since it was made."""
+    """The template for this plan. Sets in `setup` what has changed on the host since the template was made."""
     memory = memory_mb(plan)
     cpus = max(1, round(plan.limits.cpus or 1))
     machine, beforehand = setup["machine"], _beforehand(plan, setup)
@@ -119,7 +119,7 @@ def _template(plan: Plan, setup: dict[str, Any]) -> Template:
 
 
 def _furnish(plan: Plan, chosen: Template) -> None:
-    """What the room shows besides: the template, whose memory QEMU must open for writing (it is held from doing so)."""
+    """Adds the template to the room. QEMU must open its memory for writing, but is kept from writing to it."""
     plan.show(chosen.directory, DIRECTORY, False)
     plan.show(chosen.memory, f"{DIRECTORY}/ram", True)
     plan.writable.append(f"{DIRECTORY}/ram")
@@ -168,7 +168,7 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
 
 
 def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool, set_up: bool) -> Machine:
-    """QEMU and the file servers, started. Beside an image, no file of the host's system is known to the machine."""
+    """Starts QEMU and the file servers. With an image, the machine knows no files of the host's system."""
     if plan.image is None:
         return Machine(room, words, fixed_directories(plan), saved=saved, set_up=set_up)
     words, environment = moved(words)
@@ -176,7 +176,7 @@ def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool, set_
 
 
 def _beforehand(plan: Plan, setup: dict[str, Any]) -> dict[str, Any] | None:
-    """The part of a set-up that the template can have behind it, for most machines; None where it is another's."""
+    """The part of a set-up that can be done in the template, the same for most machines; None for the others."""
     machine = setup["machine"]
     if plan.image is not None or not machine["system"] or not setup["network"] or setup["loopback_ports"]:
         return None

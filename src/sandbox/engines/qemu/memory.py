@@ -1,4 +1,4 @@
-"""A machine's memory, read from QEMU's process: the pages that it has changed, over the file that it started from."""
+"""A machine's memory, read from QEMU's process: the file it started from, with the pages changed since."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.checkpoints.trees import copy_content
 from sandbox.errors import WallError
 
 PAGE = mmap.PAGESIZE
-# The last byte of an entry of /proc/PID/pagemap: present or swapped out, and neither of a file nor shared.
+# The last byte of an entry of /proc/PID/pagemap: present or swapped out, and neither file-backed nor shared.
 PRIVATE = re.compile(rb"[\x40-\x5f\x80-\x9f\xc0-\xdf]+")
 AT_ONCE = 1 << 20
 
@@ -19,8 +19,8 @@ AT_ONCE = 1 << 20
 def copy_memory(room: int, base: int, to: str, size: int) -> None:
     """Writes the memory of the machine in the room of the guest `room` to the new file `to`.
 
-    QEMU is the process there that maps the open file `base`, which the machine was started from.
-    Raises WallError when this user may not read it: as where the kernel forbids all tracing.
+    QEMU is the process there that maps the open file `base`, which the machine was started from. Raises WallError when
+    this user may not read its memory, as where the kernel forbids all tracing.
     """
     try:
         pid, start = _mapped(room, base, size)
@@ -52,7 +52,7 @@ def _mapped(room: int, base: int, size: int) -> tuple[int, int]:
 
 
 def _changed(pid: int, start: int, size: int) -> list[tuple[int, int]]:
-    """The runs of pages that are no longer the file's, in bytes from the start."""
+    """The runs of pages that differ from the file, as byte offsets from the start."""
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:
         entries = bytearray()
         while len(entries) < size // PAGE * 8:
@@ -64,7 +64,7 @@ def _changed(pid: int, start: int, size: int) -> list[tuple[int, int]]:
 
 
 def _copy_changed(pid: int, start: int, runs: list[tuple[int, int]], target: int) -> None:
-    """On all processors there are, in pieces that their caches hold."""
+    """Copies with several threads, in pieces that fit a processor's cache."""
     from concurrent.futures import ThreadPoolExecutor
 
     pieces = [(at, min(at + AT_ONCE, last)) for first, last in runs for at in range(first, last, AT_ONCE)]

@@ -1,4 +1,4 @@
-"""QEMU's monitor (QMP): JSON lines on a socket that the owner alone has."""
+"""QEMU's monitor (QMP): JSON lines on a socket that only the owner has."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-PATIENCE = 60.0  # seconds for one answer; saving the memory of a large machine takes some
+PATIENCE = 60.0  # seconds for one answer; saving a large machine's memory takes time
 
 
 class Monitor:
-    """One conversation. Raises WallError when QEMU refuses or has ended."""
+    """One connection. Every method raises WallError when QEMU refuses or has ended."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._socket = stream
@@ -29,11 +29,11 @@ class Monitor:
         self.ask("migrate-set-capabilities", capabilities=[{"capability": "x-ignore-shared", "state": True}])
 
     def give(self, name: str, fd: int) -> None:
-        """Hands a descriptor over; from then on QEMU knows it as `fd:name`."""
+        """Passes a descriptor to QEMU, which then knows it as `fd:name`."""
         self.ask("getfd", (fd,), fdname=name)
 
     def ask(self, command: str, fds: Sequence[int] = (), **arguments: object) -> Any:
-        """The answer to one command; events that come before it are passed over."""
+        """Sends one command and returns its answer, skipping events that come before it."""
         message = {"execute": command, **({"arguments": arguments} if arguments else {})}
         beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
@@ -58,6 +58,6 @@ class Monitor:
         return answer
 
     def close(self) -> None:
-        """Ends the conversation; the machine goes on."""
+        """Closes the connection; the machine keeps running."""
         self._lines.close()
         self._socket.close()

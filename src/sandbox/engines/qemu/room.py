@@ -1,4 +1,4 @@
-"""What a machine needs of the room around it: QEMU and two file servers as its tenants, joined by sockets."""
+"""QEMU and two file servers as tenants of a room, joined by sockets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from sandbox.engines.base import Running
 
 SAVED = "--saved"
-NODES = "nodes"  # of a template: the system's files that its kernel knows
+NODES = "nodes"  # in a template: the table of system files that its kernel knows
 
 
 class Machine(Processes):
-    """The processes around QEMU's machine, and the two sockets to it that are the owner's: control and monitor.
+    """The processes around QEMU's machine, and the owner's two sockets to it: control and monitor.
 
-    `words` start QEMU. `fixed` are directories of the room that nothing on the host changes meanwhile.
+    `words` is QEMU's command line. `fixed` are directories of the room that nothing on the host changes meanwhile.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Machine(Processes):
         nodes: str = f"{DIRECTORY}/{NODES}",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`saved`: the servers wait for the state of another machine's servers (saved.py). `set_up`: the
-        room's server does, and the system's has the template's table. `nodes`: the table of
-        the system's files that the machine knows. `environment`: QEMU's."""
+        """`saved`: both servers wait for the state of another machine's servers (saved.py). `set_up`: only the room's
+        server does, and the system's has the template's table. `nodes`: the file with the table of system files that
+        the machine knows. `environment`: QEMU's variables."""
         super().__init__(room)
-        self.servers: list[socket.socket] = []  # where each can be asked for what it knows: the system's, the room's
+        self.servers: list[socket.socket] = []  # for asking each server for its state: the system's, the room's
         pairs = [socket.socketpair() for _ in range(6)]  # in the order of their descriptors in QEMU
         (self.control, system, system_bytes, files, files_bytes, self.monitor) = (ours for ours, _ in pairs)
         try:
@@ -61,7 +61,7 @@ class Machine(Processes):
             self.start(words, stream, content, theirs)
 
     def end(self) -> None:
-        """Ends QEMU and waits until the servers have noticed and done what they do then."""
+        """Ends QEMU, and waits until the servers have noticed and finished."""
         *servers, (qemu, _) = self._helpers
         qemu.close()
         for server, _ in servers:

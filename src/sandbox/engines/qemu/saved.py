@@ -1,10 +1,10 @@
 """Saving a running machine, and what a clone of it starts from.
 
 A clone maps the memory file privately, so a saved machine is such a file (the one that the machine was started from,
-with the pages that it has changed since), the state of processor and devices (64 KB), and what the file server knows.
-QEMU saves private memory only through its migration stream, which every clone would have to read again. So the changed
-pages are read from QEMU's process, whose owner may do that; and the state without the memory is what
-`xen-save-devices-state` writes, in every QEMU, with Xen or without.
+with the pages that it has changed since), the state of processor and devices (64 KB), and the file servers' state.
+QEMU saves private memory only through its migration stream, which every clone would have to read again. So we read the
+changed pages from QEMU's process, as its owner may; `xen-save-devices-state` writes the state without the memory, and
+every QEMU has it, with or without Xen.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ PATIENCE = 60.0
 
 
 class SavedMachine(Template):
-    """A machine in a directory of a checkpoint, to be cloned. `base`: the template that it was once made from."""
+    """A machine saved in a checkpoint's directory, to be cloned. `base`: the template that it was started from."""
 
     def __init__(self, directory: str, base: Template) -> None:
-        """Raises SandboxError when it was made with something else than what is here now."""
+        """Raises SandboxError when it was made from another template than `base`."""
         super().__init__(base.directory, base.memory_mb, base.cpus, base.accelerated)
         self._saved = directory
         with open(os.path.join(directory, ABOUT), encoding="utf-8") as file:
@@ -53,7 +53,7 @@ class SavedMachine(Template):
         return os.open(os.path.join(self._saved, STATE), os.O_RDONLY | os.O_CLOEXEC)
 
     def tell_servers(self, servers: Sequence[socket.socket]) -> None:
-        """Gives new file servers what the old ones knew. Raises SandboxError when the files are others now."""
+        """Gives new file servers the state of the old ones. Raises SandboxError when the files have been replaced."""
         for number, control in enumerate(servers):
             with open(os.path.join(self._saved, f"{FILES}-{number}"), "rb") as file:
                 tell_server(control, file.read())
@@ -62,7 +62,7 @@ class SavedMachine(Template):
 
 
 class LivingMachine:
-    """A living machine, for whoever pauses or saves it."""
+    """A running machine, to be paused or saved."""
 
     def __init__(
         self, monitor: Monitor, guest: FramedGuest, servers: Sequence[socket.socket], room: int, started_from: Template
@@ -73,11 +73,11 @@ class LivingMachine:
         self._servers = servers
         self._room = room
         self._from = started_from
-        self._base = os.open(started_from.memory, os.O_RDONLY | os.O_CLOEXEC)  # also when its name is gone
-        self._held = False  # the guest has finished what it was saying
+        self._base = os.open(started_from.memory, os.O_RDONLY | os.O_CLOEXEC)  # works even after the file is unlinked
+        self._held = False  # the guest has finished what it was sending
 
     def pause(self) -> None:
-        """Stops the processors. A machine whose guest does not answer is stopped all the same, but cannot be saved."""
+        """Stops the processors. A machine whose guest does not answer is stopped too, but cannot be saved."""
         try:
             self._guest.hold()
             self._held = True
@@ -86,7 +86,7 @@ class LivingMachine:
         self._monitor.ask("stop")
 
     def resume(self) -> None:
-        """Goes on, with the time of now."""
+        """Continues, with the clock set to the current time."""
         self._monitor.ask("cont")
         if self._held:
             self._held = False
@@ -94,7 +94,7 @@ class LivingMachine:
             set_time(self._guest)
 
     def save(self, directory: str) -> list[str]:
-        """Writes a paused machine into `directory`. Returns open files that no clone will have. Raises WallError."""
+        """Saves a paused machine in `directory`. Returns the open files that no clone will have. Raises WallError."""
         from sandbox.engines.qemu.memory import copy_memory
 
         if not self._held:
@@ -117,7 +117,7 @@ class LivingMachine:
         return lost
 
     def _state(self) -> bytes:
-        """Of processor and devices. QEMU may write no file, but a pipe it may."""
+        """The state of processor and devices. QEMU may not write files, but it may write to a pipe."""
         from threading import Thread
 
         ours, theirs = os.pipe()
@@ -157,7 +157,7 @@ def _read_all(pipe: int, pieces: list[bytes]) -> None:
 
 
 def _lost(known: bytes) -> list[str]:
-    """The names of open files that have no path any more, as the file server tells them at its message's end."""
+    """The names of open files that no longer have a path, which the file server puts at the end of its message."""
     size = struct.unpack_from("=4I", known)[3]
     names = known[len(known) - size :].split(b"\0")[:-1] if size else []
     return [os.fsdecode(name) for name in names]

@@ -1,4 +1,4 @@
-"""What a machine's file servers know, in the owner's hands: asked of one, and told to another in its place."""
+"""Moving the state of a machine's file servers: the owner asks one for it and gives it to its successor."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def known_files(server: socket.socket) -> bytes:
 
 
 def tell_server(control: socket.socket, known: bytes) -> None:
-    """Gives a new file server what another one knew. It answers `hear_server`."""
+    """Gives a new file server the state of another. `hear_server` reads its answer."""
     control.settimeout(PATIENCE)
     try:
         control.sendall(struct.pack("=Q", len(known)) + known)
     except OSError:
-        pass  # it says why, when it is heard
+        pass  # `hear_server` will report why
 
 
 def hear_server(control: socket.socket) -> None:
-    """Raises SandboxError when the files that it was given have been replaced."""
+    """Reads a new server's answer. Raises SandboxError when files that it was given have been replaced."""
     try:
         said = _receive(control, 4096)
     except OSError:
@@ -46,7 +46,7 @@ def hear_server(control: socket.socket) -> None:
 
 
 def _receive(stream: socket.socket, most: int) -> bytes:
-    """A message after its size. Raises OSError."""
+    """A message, which follows its size. Raises OSError."""
     (size,) = struct.unpack("=Q", _exactly(stream, 8))
     if size > most:
         raise OSError("more than was expected")

@@ -1,4 +1,4 @@
-"""A bar on the terminal for what takes seconds and is done once. Nothing where nobody looks."""
+"""A progress bar for work that takes seconds and is done once. Shows nothing unless stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WIDTH = 20
 
 
 class Steps:
-    """`count` steps of something."""
+    """`count` steps of a task named `what`."""
 
     def __init__(self, what: str, count: int) -> None:
         self._what = what
@@ -18,12 +18,12 @@ class Steps:
         self._draw()
 
     def next(self) -> None:
-        """One more step is behind us."""
+        """One more step is done."""
         self._at += 1
         self._draw()
 
     def done(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         self._write("\r\033[K")
 
     def _draw(self) -> None:

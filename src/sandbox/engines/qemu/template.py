@@ -1,7 +1,7 @@
-"""Templates: a machine that has booted and waits for its first word, saved once and cloned from then on.
+"""Templates: a machine that has booted and waits for its first message, saved once and cloned from then on.
 
-A template is a directory under the cache, named by a hash of everything that went into it. It is private to its
-owner, made complete in another directory and renamed, and checked before each use (keeping.py).
+A template is a directory in the cache, named after a hash of everything it was made from. It is private to its owner,
+made in another directory and then renamed, and checked before each use (keeping.py).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 KNOWN = "known"
 FILES = ("ram", "state", "kernel", "initramfs", "guest", NODES, KNOWN)
-REST = 2.0  # seconds in which a new machine does what it has put off; else each clone would do it
-BOOT_PATIENCE = 120.0  # seconds until an emulated machine on a busy host has booted
+REST = 2.0  # seconds for a new machine to finish deferred work, which every clone would repeat otherwise
+BOOT_PATIENCE = 120.0  # seconds for an emulated machine on a busy host to boot
 
 
 class Template:
     """A saved machine of a certain size.
 
-    With a `setup` it was set up before it was saved, and its clones start quicker: all that they do is taken from
-    memory, but what the emulator has to translate first costs more than to do it.
+    With a `setup` it was set up before it was saved, and its clones start faster: under emulation, translating the
+    set-up's code costs more than running it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Template:
     ) -> None:
         self.directory = directory
         self.setup = setup
-        self.accelerated = accelerated  # by what: "kvm" or "tcg"
+        self.accelerated = accelerated  # "kvm" or "tcg"
         self.memory_mb = memory_mb
         self.cpus = cpus
 
@@ -61,31 +61,31 @@ class Template:
         return os.path.join(self.directory, "ram")
 
     def nodes(self) -> bytes:
-        """The table of the system's files that the machine has in memory."""
+        """The table of system files that the machine has in memory."""
         with open(os.path.join(self.directory, NODES), "rb") as file:
             return file.read()
 
     def known(self) -> bytes:
-        """What the room's file server knew, of a machine that was set up."""
+        """The state of the room's file server, for a machine that was set up."""
         with open(os.path.join(self.directory, KNOWN), "rb") as file:
             return file.read()
 
     def open_state(self) -> int:
-        """A descriptor of the saved state of processor and devices."""
+        """A descriptor of the file with the saved state of processor and devices."""
         return os.open(os.path.join(self.directory, "state"), os.O_RDONLY | os.O_CLOEXEC)
 
 
 def template(
     memory_mb: int, cpus: int, room: Callable[[str], Running], setup: dict[str, Any] | None = None
 ) -> Template:
-    """The template of that size, made now if it is not there. `room` builds a bare room that shows a directory.
+    """The template of that size, made now if it does not exist. `room` builds a bare room that shows a directory.
 
     `setup`: what its machine is set up with, or None for one that clones set up themselves.
 
     Raises EngineUnavailable when QEMU or a kernel is missing, WallError when the machine does not boot.
     """
     kernel, guest, accelerated = find_kernel(), guest_binary(), acceleration()
-    # All that a saved machine depends on; accelerated, its processor is the host's own.
+    # Everything that a saved machine depends on. With KVM, that includes the host's processor.
     told = [command(memory_mb, cpus, accelerated, template=True), list(WARM), repr(setup)]
     inputs = (find_qemu(), kernel.image, kernel.list, guest)
     directory = named(told, inputs, processor=accelerated == KVM)
@@ -146,7 +146,7 @@ def _khz(guest: str) -> int:
 
 
 def _rehearse(guest: FramedGuest) -> None:
-    """One command, for which the guest gets memory that it then has; and time to do what was put off meanwhile."""
+    """Runs one command, so that the guest has allocated what it needs, and then waits for deferred work to finish."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
         request: dict[str, object] = {"argv": [b"/usr/bin/true"], "env": [], "cwd": b"/"}
@@ -164,7 +164,7 @@ def _nobody() -> dict[str, object]:
 
 
 def _booted(machine: Machine, work: str) -> FramedGuest:
-    """The machine's guest, once it has said hello. Raises WallError."""
+    """Waits for the machine's guest to send hello, and returns the guest. Raises WallError."""
     machine.control.settimeout(BOOT_PATIENCE)
     try:
         message, _ = frames.receive(machine.control)
@@ -183,10 +183,10 @@ def _booted(machine: Machine, work: str) -> FramedGuest:
 
 
 def _save(monitor: Monitor, state: int) -> None:
-    # Not stopped first: a clone goes on in the state that was saved, and QEMU stops the machine itself at the end.
+    # Not stopped first: a clone continues in the saved run state, and QEMU itself stops the machine at the end.
     monitor.give("state", state)
     monitor.ask("migrate", uri="fd:state")
     while (status := monitor.ask("query-migrate").get("status")) != "completed":
         if status in ("failed", "cancelled"):
             raise WallError("QEMU could not save the machine")
-        time.sleep(0.01)  # there is no event for its end unless one asks for them all
+        time.sleep(0.01)  # QEMU sends no event when it is done, unless all events are enabled

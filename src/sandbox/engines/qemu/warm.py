@@ -1,7 +1,7 @@
-"""The system's files that a template has in its memory: a clone goes on with them if they are still the same.
+"""The system files that a template has in memory: a clone keeps using those that have not changed.
 
-The template's file server left a table: what its kernel knows, by which number, and how each file looked. A clone's
-server starts with that table. What has changed on the host since, its kernel must forget before any tenant runs.
+The template's file server left a table of the files that its kernel knows: their numbers and attributes. A clone's
+server starts with that table. Its kernel must forget what has changed on the host since, before any tenant runs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class _Node:
 
 
 def stale(table: bytes) -> list[list[object]]:
-    """The names to forget, each with the number of its directory. Nothing below such a name is listed: it goes too."""
+    """The names to forget, each with the number of its directory. Forgetting a name forgets everything below it."""
     nodes = {int(record.partition(b" ")[0]): _Node(record) for record in table.split(b"\0")[:-1]}
     return [[node.parent, node.name] for node in _changed(nodes)]
 
 
 def _changed(nodes: dict[int, _Node]) -> Iterator[_Node]:
     paths = {ROOT: b""}
-    of_the_system = {name for name in _OF_THE_SYSTEM if not os.path.islink(b"/" + name)}  # links are the room's own
+    of_the_system = {name for name in _OF_THE_SYSTEM if not os.path.islink(b"/" + name)}  # the room makes its own links
 
     def path(number: int) -> bytes:
         found = paths.get(number)
@@ -47,7 +47,7 @@ def _changed(nodes: dict[int, _Node]) -> Iterator[_Node]:
     for number, node in nodes.items():
         place = path(number)
         if place.split(b"/", 2)[1] not in of_the_system:
-            continue  # of the room in which the template was made; clones do not use it
+            continue  # it belongs to the room in which the template was made; clones do not use it
         if not _is_same(node, place):
             yield node
 

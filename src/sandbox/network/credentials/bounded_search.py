@@ -1,7 +1,7 @@
-"""A regular expression of somebody else's over a text, in bounded time.
+"""Searches a text with a regular expression that somebody else wrote, in bounded time.
 
-Python's matcher can take longer than the universe for thirty letters, and nothing stops it: it runs in a process of its
-own, which the kernel ends.
+Python's matcher can take practically forever for thirty letters, and cannot be interrupted. So it runs in a process of
+its own, which the kernel ends.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 
 from sandbox.errors import ConfigError
 
-SECONDS = 2  # of computing
-_PATIENCE = 60.0  # seconds on a busy machine
+SECONDS = 2  # of processor time
+_PATIENCE = 60.0  # seconds, on a busy machine
 MOST = 1000  # matches
 _SEARCH = """
 import json, re, resource, sys
@@ -31,8 +31,9 @@ print(json.dumps(spans))
 
 
 def first_groups(pattern: str, text: str) -> list[tuple[int, int]]:
-    """Where the first group of each match is, if it is not empty. Raises ConfigError when that takes too long."""
-    # The text holds secrets: it goes through a pipe, and nothing of it is printed.
+    """Where the first group of each match is, if it is not empty. Raises ConfigError when that takes too long, or for
+    too many matches."""
+    # The text holds secrets: it goes through a pipe, and none of it is printed.
     command = [sys.executable, "-I", "-S", "-c", _SEARCH, str(SECONDS), str(MOST)]
     try:
         done = subprocess.run(

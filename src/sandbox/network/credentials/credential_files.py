@@ -1,7 +1,7 @@
-"""Giving tenants their credential files: each in a directory where programs can save it anew, by writing and renaming.
+"""Gives tenants their credential files, each in a directory where programs can replace it by writing and renaming.
 
-Where the person's own directory is shown inside, the file in it is covered; then ours is mounted in its place, and can
-only be read.
+Where the person's own directory is shown inside, the file in it is covered; ours is then mounted in its place,
+read-only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
     class Inside(Protocol):
-        """What is used of `Sandbox`: with a tenant's rights, whatever an earlier tenant has left in a directory."""
+        """What is used of `Sandbox`. It acts with a tenant's rights, whatever an earlier tenant has left in a
+        directory."""
 
         def mkdir(self, path: str, mode: int = 0o755, parents: bool = True) -> None: ...
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 
 def is_persons(plan: Plan, path: str) -> bool:
-    """Whether a file that is made at `path` inside would be made in a directory of the person's: not in one of the
-    sandbox's own, nor in one that it keeps for tenants."""
+    """Whether a file created at `path` inside would be in one of the person's directories, rather than in one of the
+    sandbox's own or one that it keeps for tenants."""
     staged = {bind.target: bind.source for bind in plan.binds}
     shown = [(target, None) for target, _ in plan.scratch] + [(bind.target, bind.source) for bind in plan.binds]
     shown.sort(key=lambda one: one[0].split("/"))  # the plan's own order
@@ -49,16 +50,16 @@ def is_persons(plan: Plan, path: str) -> bool:
         elif isinstance(one, Overlay) or (isinstance(one, Cover) and one.is_dir):
             shown.append((one.path, one.path))
     ours = os.path.realpath(home())
-    # What is mounted last counts: it hides all that was mounted in it before.
+    # The last mount counts: it hides everything that was mounted there before.
     behind = next((source for target, source in reversed(shown) if is_beneath(path, target)), None)
     return behind is not None and not is_beneath(behind, ours)
 
 
 class Furnishing:
-    """What one sandbox's tenants get of `logins`."""
+    """What the tenants of one sandbox get from `logins`."""
 
     def __init__(self, logins: Logins, plan: Plan, shown_at: Callable[[str], list[str]]) -> None:
-        """Adds to `plan` what is there when the walls stand. `shown_at`: where a path of the host is seen inside.
+        """Adds to `plan` what must be there from the start. `shown_at`: where a path of the host is seen inside.
 
         Raises ConfigError."""
         self._files: dict[str, tuple[str, str]] = {}
@@ -84,36 +85,36 @@ class Furnishing:
 
     @property
     def paths(self) -> set[str]:
-        """Where files will be written: nothing else may stand there."""
+        """Where files will be written: nothing else may be there."""
         return set(self._files)
 
     def _mount(self, plan: Plan, path: str, text: str) -> None:
         plan.after_seal.append(Bind(path, self._source(plan, text), read_only=True, optional=True))
 
     def _mounted_in_hidden(self, plan: Plan, path: str, text: str) -> bool:
-        """Where the home is the project, a directory of it can be hidden by an empty one, and frozen too: then nothing
-        can be written there, and the file is mounted before that."""
+        """When the home is the project, one of its directories may be hidden by an empty one and also frozen. Nothing
+        can be written there then, so the file is mounted before it is frozen. Returns whether that was needed."""
         frozen = (one for one in plan.covers if isinstance(one, Bind) and one.read_only and one.source == one.path)
         if not any(is_beneath(path, one.path) for one in frozen):
             return False
         empty = [one for one in plan.covers if isinstance(one, Tmpfs) and is_beneath(path, one.path)]
         if not empty:
             return False
-        # The person's file is not there to be covered, and a cover would be on ours.
+        # The person's file is not there, so a cover would hide ours.
         plan.covers = [one for one in plan.covers if not (isinstance(one, Cover) and one.path == path)]
         at = plan.covers.index(empty[-1]) + 1
         plan.covers.insert(at, Bind(path, self._source(plan, text), read_only=True, make=True))
         return True
 
     def _source(self, plan: Plan, text: str) -> str:
-        """Where the guest writes it before anything is mounted."""
+        """The path where the guest writes the file before anything is mounted."""
         name = f"/etc/sandbox-credential-{self._mounted}"
         self._mounted += 1
         plan.files.append((name, GIVEN, text.encode()))
         return name
 
     def write(self, inside: Inside) -> None:
-        """Writes the files, when the walls stand and before any tenant runs. Raises ConfigError."""
+        """Writes the files, once the walls are built and before any tenant runs. Raises ConfigError."""
         for path, (setting, text) in self._files.items():
             beside = f"{path}.{os.urandom(4).hex()}"
             try:
@@ -127,7 +128,8 @@ class Furnishing:
                 ) from None
 
     def _rename(self, inside: Inside, beside: str, path: str) -> None:
-        """An earlier tenant may have left a directory there: no reason not to start."""
+        """Renames `beside` to `path`. A directory that an earlier tenant left there is removed: it must not prevent a
+        start."""
         try:
             try:
                 inside.rename(beside, path)

@@ -1,7 +1,7 @@
-"""What is kept of credentials in `~/.sandbox/credentials`, mode 700, never visible inside.
+"""What `~/.sandbox/credentials` holds. It has mode 700 and is never visible inside.
 
-key                  what placeholders are derived with
-<name>@<project>.<format>  a login made inside, when the person's own file is not to be changed
+key                  what placeholders are derived from
+<name>@<project>.<format>  a login made inside, when the person's own file must not be changed
 <name>@<project>.more      tokens of such a login that belong to no field of the file
 <name>.<format>, .more     the same, which the person has shared with all projects
 <digest>.lock        held while the tokens of one file are renewed
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FileLock:
-    """Held by one sandbox at a time, of all that renew tokens of `file`. The kernel gives it back when we die."""
+    """Held by one sandbox at a time among those that renew tokens of `file`. The kernel releases it when we die."""
 
     def __init__(self, file: str) -> None:
         import hashlib
@@ -38,15 +38,15 @@ class FileLock:
         return True
 
     def close(self) -> None:
-        """Gives it back."""
+        """Releases it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def save(file: str, text: str, cover: Callable[[str], None] | None = None) -> None:
-    """Replaces `file` by one rename, keeping its mode and owner, and where a link leads. Raises OSError; then the old
-    one is as it was. `cover` is called with the new file's name before anything is in it."""
+    """Replaces `file` with a single rename, keeping its mode and owner; a symbolic link is followed. Raises OSError and
+    leaves the old file as it was. `cover` is called with the new file's name before anything is written to it."""
     file = os.path.realpath(file)
     try:
         old = os.stat(file)
@@ -74,12 +74,12 @@ def save(file: str, text: str, cover: Callable[[str], None] | None = None) -> No
 
 
 def _sync(place: str) -> None:
-    """Also after a power failure the new name counts."""
+    """Makes the rename survive a power failure."""
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     except OSError:
-        pass  # not every file system can
+        pass  # not every file system supports this
     finally:
         os.close(fd)
 
@@ -123,7 +123,7 @@ def more_tokens(name: str) -> dict[str, dict[str, object]]:
 
 
 def keep_more(name: str, placeholder: str, value: str, hosts: list[str]) -> None:
-    """Keeps one, and of all the latest."""
+    """Stores a token. Only the latest MOST_MORE are kept."""
     import json
 
     known = more_tokens(name)

@@ -1,4 +1,4 @@
-"""When a token ends: as answers and programs say it, and as files write it."""
+"""When a token expires: as answers and programs state it, and as files write it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def end_of(answer: Mapping[str, Any]) -> float | None:
-    """When the access token of an answer ends: as it says, or as the token itself does."""
+    """When the access token in an answer expires, according to the answer or to the token itself."""
     if answer.get("expires_in") is not None:
         return moment(answer["expires_in"])
     token = answer.get("access_token")

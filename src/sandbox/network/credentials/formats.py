@@ -1,7 +1,7 @@
-"""Credential files in their formats: which strings they hold, and the same file with other ones.
+"""Credential files in their formats: finds the strings in a file, and replaces some of them.
 
-Everything else of a file (comments, order, numbers) stays as it is; JSON is written anew, with the same content. What
-goes inside has no comments: people comment old tokens out.
+Everything else in a file (comments, order, numbers) stays as it is; JSON is rewritten with the same content. The copy
+for inside has no comments: people comment out old tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST = 1024 * 1024  # bytes of a credential file
 
 
 class Leaf(NamedTuple):
-    """A string in a file. `number`: the how-manieth of this path, where a format allows several."""
+    """A string in a file. `number` counts the strings at the same path, where a format allows several."""
 
     keys: Keys
     value: str
@@ -29,7 +29,7 @@ class Leaf(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A file is not what its format says. The text never repeats what is in it."""
+    """A file is not in its format. The message never repeats what is in it."""
 
 
 def leaves(text: str, format: str) -> list[Leaf]:
@@ -45,8 +45,8 @@ def leaves(text: str, format: str) -> list[Leaf]:
 
 
 def changed(text: str, format: str, new: Mapping[tuple[Keys, int], Any], *, comments: bool = True) -> str:
-    """The file with other values in some places, and without `comments` unless they are wanted. In JSON a place need
-    not exist yet. Raises Unreadable."""
+    """The file with new values in some places, and with its comments only if `comments`. In JSON, a place need not
+    exist yet. Raises Unreadable."""
     try:
         if format == "json":
             return _changed_json(text, new)
@@ -123,7 +123,7 @@ def _toml(text: str) -> dict[str, Any]:
 
 
 def _changed_toml(text: str, new: Mapping[tuple[Keys, int], Any]) -> str:
-    """There is no writer: a value is exchanged where it stands, and what comes out must be what was meant."""
+    """Python has no TOML writer: a value is replaced in the text, and the result is parsed to check it."""
     wanted = {(leaf.keys, leaf.number): leaf.value for leaf in leaves(text, "toml")}
     for where, value in new.items():
         old = wanted.get(where)
@@ -138,7 +138,7 @@ def _changed_toml(text: str, new: Mapping[tuple[Keys, int], Any]) -> str:
 
 
 def value_at(text: str, format: str, keys: Keys) -> Any:
-    """What a JSON file has at `keys`, of any type; of other formats a string. None when there is nothing."""
+    """The value at `keys`: of any type in a JSON file, a string in other formats. None when there is nothing."""
     try:
         if format != "json":
             return next((leaf.value for leaf in leaves(text, format) if leaf.keys == keys), None)

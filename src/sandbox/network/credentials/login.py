@@ -1,6 +1,6 @@
-"""One credential entry at work: the tokens in the person's file, the same file for inside, and renewals.
+"""One credential entry: the tokens in the person's file, the copy of the file for inside, and renewals.
 
-The person's file is what counts. It is read again whenever it has changed, so a renewal by another sandbox or by the
+The person's file is authoritative. It is read again whenever it has changed, so a renewal by another sandbox or by the
 person's own program is seen at once; and it is read again under a lock before it is changed.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sandbox.network.credentials.formats import Leaf
     from sandbox.network.secrets.field_paths import Keys
 
-_SIGNIFICANT = 20  # characters; a shorter string of unknown meaning is hidden, but not looked for in traffic
+_SIGNIFICANT = 20  # characters; a shorter string of unknown meaning is hidden, but traffic is not searched for it
 Signature = tuple[int, int, int]
 
 
@@ -47,12 +47,12 @@ class Login:
         self.name, self.entry, self._key, self._cover = name, entry, key, cover
         self.path = f"credentials.{name}"
         self.file = os.path.abspath(os.path.expanduser(entry.file)) if entry.file else None
-        # A login made inside counts for its project alone, until the person shares it: a tenant can log in with an
-        # account of its own, which would then see what other projects' agents send.
+        # A login made inside is used in its own project only, until the person shares it: a tenant can log in with its
+        # own account, which would then see what other projects' agents send.
         self.kept_as = credential_store.kept_as(name, project)
         self.store = os.path.join(place(), f"{self.kept_as}.{entry.format}")
         self.shared = os.path.join(place(), f"{name}.{entry.format}")
-        self.exchanges = self.running = 0  # requests to the token endpoint: all, and those without an answer yet
+        self.exchanges = self.running = 0  # requests to the token endpoint: all so far, and those not answered yet
         self._tokens: dict[tuple[Keys, int], Token] = {}
         self._more: dict[str, Token] = {}  # of logins made inside, by placeholder
         self.hidden: dict[str, bytes] = {}  # other strings of the file that look like secrets, with placeholders
@@ -75,15 +75,15 @@ class Login:
     # -- the file
 
     def source(self) -> str | None:
-        """The file that tokens come from: that of a login made inside this project, or shared with all, else the
+        """The file that tokens come from: a login made inside this project, else one shared with all projects, else the
         person's own."""
         if self.entry.file is None:
             return None
         return next((one for one in (self.store, self.shared) if os.path.exists(one)), self.file)
 
     def replaces_own(self) -> bool:
-        """Whether a login made inside is used although the person has one: a tenant may have made it, with an account
-        of its own."""
+        """Whether a login made inside is used although the person has one: a tenant may have made it with its own
+        account."""
         return self.file is not None and self.source() != self.file and os.path.exists(self.file)
 
     def is_elsewhere(self) -> bool:
@@ -93,8 +93,8 @@ class Login:
         return credential_store.other_projects(self.name, self.entry.format)
 
     def load(self) -> None:
-        """Reads the file when it has changed. One that cannot be read now, as while it is being written, leaves what
-        was known."""
+        """Reads the file when it has changed. While it cannot be read, for example because it is being written, what
+        was known stays."""
         source = self.source()
         if source is None:
             return
@@ -151,7 +151,7 @@ class Login:
         return next(((path, field) for path, field in self.entry.tokens.items() if matches(path, keys)), None)
 
     def _token(self, leaf: Leaf, path: str, field: CredentialField) -> tuple[Token, str]:
-        """The token that is, or is in, a string of the file; and that string with its placeholder."""
+        """The token that a string of the file is or contains, and that string with its placeholder."""
         host = host_in(path, leaf.keys)
         value, before, after = leaf.value, "", ""
         if (url := parted(leaf.value)) is not None:
@@ -179,7 +179,7 @@ class Login:
         path = next((one for one in self.entry.keep if matches(one, leaf.keys)), None)
         if path is None or any(suspect(word) for word in leaf.value.split()):
             return False
-        # A wildcard keeps what is not known to it: not what is called a secret.
+        # A wildcard also matches keys that its author did not know: those that are named like a secret stay hidden.
         name = leaf.keys[-1].lower().replace("author", "")
         return "*" not in keys_of(path)[-1] or not (secret_word(name) or "auth" in name)
 
@@ -191,7 +191,7 @@ class Login:
         return placeholder
 
     def inside(self) -> str | None:
-        """The file as tenants have it; None when there is none. Raises ConfigError when it cannot be made."""
+        """The file for tenants; None when there is none. Raises ConfigError when it cannot be made."""
         if not self.readable():
             return None
         try:
@@ -237,13 +237,13 @@ class Login:
         self.version += 1
 
     def more(self, placeholder: str) -> Token:
-        """One that `extra` has made."""
+        """The token for which `extra` returned this placeholder."""
         return self._more[placeholder]
 
     # -- renewal
 
     def only_in_memory(self, new: Mapping[str, str]) -> None:
-        """The tokens of an answer (by kind), where they cannot be written."""
+        """Takes the tokens of an answer (by kind) when they cannot be written to the file."""
         for kind, value in new.items():
             if (token := self.of_kind(kind)) is not None:
                 token.has(value, self._key)
@@ -279,13 +279,13 @@ class Login:
 
 
 def written_end_number(end: float, how: str) -> float:
-    """The end of a life as a number in the file's unit; infinite where it is no number there."""
+    """An expiry time as a number in the file's unit; infinite when the file does not write it as a number."""
     found = written_end(end, how)
     return float(found) if isinstance(found, int | float) else float("inf")
 
 
 def _signature(now: os.stat_result) -> Signature:
-    """What is another when a file has changed."""
+    """A value that differs when a file has changed."""
     return now.st_ino, now.st_size, now.st_mtime_ns
 
 
@@ -294,7 +294,7 @@ def _listed(data: object) -> list[object]:
 
 
 def _around(entry: Credential, answer: Mapping[str, Any]) -> dict[tuple[Keys, int], Any]:
-    """What the file says about its tokens."""
+    """What else the file says about its tokens: expiry, time of renewal, scope."""
     refresh = entry.refresh
     change: dict[tuple[Keys, int], Any] = {}
     end = end_of(answer)
@@ -308,7 +308,7 @@ def _around(entry: Credential, answer: Mapping[str, Any]) -> dict[tuple[Keys, in
 
 
 def _newer_there(entry: Credential, text: str, sent: str, answer: Mapping[str, Any]) -> bool:
-    """Whether somebody else has renewed the tokens meanwhile, and theirs last longer."""
+    """Whether another program has renewed the tokens meanwhile, and its tokens last longer."""
     from sandbox.network.credentials.formats import value_at
 
     path = next((one for one, field in entry.tokens.items() if field.kind == "refresh"), None)

@@ -28,9 +28,9 @@ GIT = """[credential "https://{host}"]
 
 
 class Logins:
-    """Raises ConfigError for an entry that cannot be used. A file that is not there is no mistake: nobody has logged
-    in yet. `cover` hides a file of the host from tenants; it is called before a token is written to one. `project` is
-    the word for the project (`state/places.py`): logins made inside are kept for it alone."""
+    """Raises ConfigError for an entry that cannot be used. A missing file is not a mistake: nobody has logged in yet.
+    `cover` hides a file of the host from tenants; it is called before a token is written to one. `project` is the word
+    for the project (`state/places.py`): logins made inside are kept for it alone."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Logins:
         self._refuse_two_at_one_place()
 
     def _add_variable(self, login: Login, variable: str, secret: Secret, key: bytes) -> None:
-        """A variable that has no value here is not set inside. A program is asked only where the file knows nothing."""
+        """A variable that has no value here is not set inside. A program is run only when the file has no token."""
         from shutil import which
 
         from sandbox.network.secrets.programs import safe_path
@@ -84,7 +84,7 @@ class Logins:
         check(secret, setting)
         try:
             one = Credential(variable, secret, "x", setting)
-        except ConfigError as problem:  # the person's value is of no use here; that is no reason not to start
+        except ConfigError as problem:  # the person's value is unusable; start without it
             self.notices.append(
                 Message("{variable} is not set inside: its value {problem}", variable=variable, problem=problem.problem)
             )
@@ -115,12 +115,12 @@ class Logins:
     # -- what tenants get
 
     def git_settings(self) -> str:
-        """Git's settings inside: which name and password to send where."""
+        """Git's settings inside: which name and password to send to which host."""
         return "".join(GIT.format(host=host, placeholder=word) for host, word in self._git)
 
     def files(self, home: str) -> dict[str, tuple[Login, str]]:
-        """The files for inside by path, where the inside's home is `home`: whose they are, and what is in them. Raises
-        ConfigError for one that has no place there."""
+        """The files for inside, by path: the login and the content of each. `home` is the home directory inside. Raises
+        ConfigError for a file that is not in the home directory."""
         found: dict[str, tuple[Login, str]] = {}
         mine = os.path.expanduser("~")
         for login in self.logins:
@@ -141,7 +141,7 @@ class Logins:
 
     @property
     def version(self) -> int:
-        """Another number when a token has changed."""
+        """A number that differs when a token has changed."""
         return sum(login.version for login in self.logins)
 
     @property
@@ -150,7 +150,7 @@ class Logins:
         return any(login.entry.refresh.hosts for login in self.logins)
 
     def load(self) -> None:
-        """Sees what has changed in the files."""
+        """Reads the files that have changed."""
         for login in self.logins:
             login.load()
 
@@ -179,5 +179,5 @@ class Logins:
         return None
 
     def values(self) -> list[str]:
-        """Every value as it is now; for those who must not show one."""
+        """Every current value, for callers that must not show one."""
         return [one.value.decode() for one in self.held() if one.value is not None]

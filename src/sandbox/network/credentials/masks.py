@@ -1,5 +1,5 @@
-"""Secrets that a pattern finds in a text, as srt's `credentials` have them (`extract`, `decode`): what tenants get
-instead of the text, and the secrets that the gate holds for its placeholders."""
+"""Secrets that a pattern finds in a text, as in srt's `credentials` (`extract`, `decode`): the text that tenants get
+instead, and the secrets that the gate holds for its placeholders."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Masked:
     def __init__(self, label: str, text: str, entry: Mapping[str, Any], key: bytes) -> None:
         self._label, self._entry, self._key = label, entry, key
         self.secrets: dict[str, dict[str, Any]] = {}
-        self._instead: dict[str, str] = {}  # a captured text, and what stands for it; itself when it is no secret
+        self._instead: dict[str, str] = {}  # by captured text; the text itself when it is not a secret
         spans = self._spans(text)
         self.found = sum(value != instead for value, instead in self._instead.items())
         pieces, at = [], 0
-        for start, end in sorted(spans):  # a pattern that looks ahead or behind finds them in any order, one in another
+        for start, end in sorted(spans):  # with look-around, matches come in any order and may be nested
             pieces += [text[at:start], self._instead[text[start:end]]]
             at = max(at, end)
         self.text = "".join(pieces) + text[at:]
@@ -80,7 +80,7 @@ class Masked:
             self._instead[value] = self._secret(name, value, shaped(value, self._key, name))
 
     def _with_claims(self, name: str, value: str, claims: dict[str, Any]) -> str:
-        """The token with some of its claims masked, which stands for the whole token."""
+        """The token with some of its claims masked: the placeholder for the whole token."""
         named = [one for one in self._entry["maskClaims"] if isinstance(claims.get(one), str)]
         if not named:
             return value
@@ -103,7 +103,7 @@ class Masked:
 
 def put_in(config: Config, masks: Sequence[dict[str, Any]], tell: Callable[[str], None]) -> None:
     """Masks what the entries name: each has `file` or `variable`, `hosts`, `setting`, and srt's keys. `tell` is called
-    with what a person should know. Raises ConfigError."""
+    with notices for the person. Raises ConfigError."""
     key = placeholder_key()
     secrets: dict[str, Any] = {}
     for entry in masks:
@@ -119,7 +119,7 @@ def put_in(config: Config, masks: Sequence[dict[str, Any]], tell: Callable[[str]
 def _variable(config: Config, entry: dict[str, Any], key: bytes, tell: Callable[[str], None]) -> dict[str, Any]:
     name = entry["variable"]
     value = os.environ.get(name)
-    if value is None:  # there is nothing to protect now, but a command may be launched with one later
+    if value is None:  # there is nothing to protect now, but a later command may set it
         config.environment = config.environment.changed({"block": [*config.environment.block, name]})
         return {}
     masked = Masked(f"${name}", value, entry, key)
@@ -142,7 +142,7 @@ def _file(config: Config, entry: dict[str, Any], key: bytes, tell: Callable[[str
             raise OSError("a link, perhaps a tenant's, to what nobody may read")
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError):  # a directory, a pipe, or no text: nothing of it is shown
+    except (OSError, UnicodeDecodeError):  # a directory, a pipe, or not text: none of it is shown
         config.filesystem = filesystem.changed({"deny_read": [*filesystem.deny_read, path]})
         return {}
     masked = Masked(path, text, entry, key)
@@ -156,7 +156,7 @@ def _file(config: Config, entry: dict[str, Any], key: bytes, tell: Callable[[str
 
 
 def _text(path: str) -> str:
-    """What a file holds. Raises OSError for anything but a file: a pipe that a tenant left would never end."""
+    """The content of a file. Raises OSError for anything but a file: a pipe that a tenant left would never end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise OSError("not a file")
@@ -171,8 +171,8 @@ def _is_denied(path: str, filesystem: Filesystem) -> bool:
 
 
 def _stays(entry: dict[str, Any], why: str, tell: Callable[[str], None]) -> bool:
-    """Whether a text in which nothing was found is shown as it is. Only where the settings say so in as many words: it
-    was named because it holds a secret."""
+    """Whether a text in which nothing was found is shown as it is. Only if the settings say so explicitly: it was named
+    because it holds a secret."""
     asked = entry.get("onExtractNoMatch")
     if asked == "error":
         raise ConfigError(why)

@@ -1,4 +1,4 @@
-"""Where the strings stand in an INI, netrc, YAML or env file: they can be exchanged, and nothing else changes."""
+"""Where the strings are in an INI, netrc, YAML or env file, so that they can be replaced and nothing else changes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """A string of a file: where it is, and what it means there."""
+    """A string in a file: its position and its meaning."""
 
     keys: Keys
     value: str
     start: int
     end: int
-    quoted: bool = False  # the span holds its quotation marks
+    quoted: bool = False  # the span includes its quotation marks
 
 
-COMMENT: Keys = ("#",)  # the keys of a comment; its value is what is left of it inside
+COMMENT: Keys = ("#",)  # the keys of a comment; its value is what remains of it in the copy for inside
 
 
 def spans(text: str, format: str) -> list[Span]:
@@ -31,8 +31,8 @@ def spans(text: str, format: str) -> list[Span]:
 
 
 def replaced(text: str, format: str, new: Mapping[tuple[Keys, int], Any], *, comments: bool = True) -> str:
-    """`text` with other strings, and without what comments say unless they are wanted. Raises ValueError for a place
-    that is not there."""
+    """`text` with new strings, and with the text of its comments only if `comments`. Raises ValueError for a place that
+    does not exist."""
     out, end, seen, left = [], 0, dict[Any, int](), dict(new)
     for span in sorted(_READERS[format](text), key=lambda one: one.start):
         if span.keys is COMMENT:
@@ -63,7 +63,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _trimmed(keys: Keys, text: str, start: int) -> Span:
-    """The value that begins at `start` of the file: without the space and quotation marks around it."""
+    """The value in `text`, which begins at `start` of the file, without spaces and quotation marks around it."""
     value = text.strip()
     start += len(text) - len(text.lstrip())
     if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
@@ -82,7 +82,7 @@ _AFTER = re.compile(r"\s+[;#].*")
 
 
 def _comment(at: int, line: str) -> Span:
-    """The comment that is all of `line`, which begins at `at`."""
+    """A comment that takes up the whole `line`, which begins at `at`."""
     start = at + len(line) - len(line.lstrip())
     return Span(COMMENT, "#", start, at + len(line))
 
@@ -98,17 +98,17 @@ def _ini(text: str) -> Iterator[Span]:
             yield _comment(at, line)
         elif bare[0] == "[":
             if bare[-1] != "]":
-                raise ValueError  # something after a section's name, which need not be a comment
+                raise ValueError  # what follows a section's name may not be a comment
             section, key = (bare[1:-1].strip(),), None
         elif line[0] in " \t" and key is not None and section:
-            yield from _words(key, line, at)  # a value that goes on
+            yield from _words(key, line, at)  # the continuation of a value
         else:
             # An .npmrc has colons in its keys, and always an equals sign.
             sign = "=" if "=" in line else ":"
             name, found, value = line.partition(sign)
             key = (*section, name.strip())
             if not found and not _SWITCH.fullmatch(bare):
-                raise ValueError  # nobody knows what it is, so nobody inside gets it
+                raise ValueError  # we cannot tell what it is, so tenants do not get it
             # In an .npmrc, which has no sections, a comment can follow a value.
             after = None if section or value.lstrip()[:1] in ("'", '"') else _AFTER.search(value)
             if after is not None:
@@ -120,7 +120,7 @@ def _ini(text: str) -> Iterator[Span]:
 
 
 def _words(key: Keys, text: str, start: int) -> Iterator[Span]:
-    """A value; where it is several URLs, each of them, since each has a password of its own."""
+    """A value. Several URLs are separate values, since each may have its own password."""
     words = list(re.finditer(r"\S+", text))
     if len(words) > 1 and all("://" in word[0] for word in words):
         yield from (Span(key, word[0], start + word.start(), start + word.end()) for word in words)
@@ -133,7 +133,7 @@ def _env(text: str) -> Iterator[Span]:
         match = re.match(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=", line)
         if match is None:
             if line.strip() and line.strip()[0] != "#":
-                raise ValueError  # the rest of a value of several lines, say
+                raise ValueError  # for example the rest of a multi-line value
             yield _comment(at, line)
         elif line[match.end() :].strip():
             yield _trimmed((match[1],), line[match.end() :], at + match.end())

@@ -12,13 +12,13 @@ from sandbox.policy.hosts import HostSet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_PLACEHOLDERS = 32  # that one token had over time: a JWT's changes with its claims
+MOST_PLACEHOLDERS = 32  # of one token over time: a JWT's placeholder changes with its claims
 MISSING = Message("it is not in your credential file")
 
 
 class Token:
-    """Where it may go, its value as it is now (None: there is none, and `why`), and every placeholder it has had. The
-    last one is what new copies of the file have; all of them stand for the value as it is now."""
+    """Where the token may go, its current value (None when there is none; `why` says why), and every placeholder it has
+    had. New copies of the file have the last one; all of them stand for the current value."""
 
     def __init__(
         self, name: str, label: str, kind: str, hosts: Sequence[str], places: Sequence[str], setting: str
@@ -35,16 +35,16 @@ class Token:
 
     @property
     def endpoint_only(self) -> bool:
-        """Whether it goes into requests for new tokens alone."""
+        """Whether it is sent only in requests for new tokens."""
         return self.kind == "refresh"
 
     @property
     def placeholder(self) -> bytes:
-        """What new copies of the file have."""
+        """The placeholder in new copies of the file."""
         return self.placeholders[-1]
 
     def has(self, value: str, key: bytes) -> None:
-        """Its value is `value` from now on."""
+        """Sets its value."""
         placeholder = shaped(value, key, self.label).encode()
         if placeholder not in self.placeholders:
             self.placeholders = [*self.placeholders, placeholder][-MOST_PLACEHOLDERS:]
@@ -54,7 +54,7 @@ class Token:
         self.value = None if self.why else value.encode()
 
     def gone(self) -> None:
-        """It has no value any more."""
+        """Notes that it no longer has a value."""
         self.value, self.why = None, MISSING
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""An answer of a token endpoint, with placeholders in the place of everything in it that may be a token.
+"""Rewrites a token endpoint's answer: everything in it that may be a token is replaced by a placeholder.
 
-Which strings those are is not a list of names: every string is one that is not known to be harmless, by its name (what
-OAuth defines, and what the entry keeps) and by its shape. An error's text is kept unless it looks like a token.
+This does not depend on a list of token names: every string may be a token unless it is known to be harmless by its name
+(what OAuth defines, and what the entry keeps) and by its shape. An error's text is kept unless it looks like a token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RULE = "credentials"
 MOST = 1024 * 1024  # bytes of an answer
 MOST_TOKENS = 32  # in one answer
-SHORT = 8  # a string below that many characters is no token
+SHORT = 8  # a string with fewer characters is not a token
 _DEEPEST = 32
 _HARMLESS = frozenset(("token_type", "scope", "issued_token_type", "error", "error_description", "error_uri"))
 _TIME = re.compile(r"\d{1,13}|\d{4}-\d\d-\d\d[T ][0-9:.]{4,18}(?:Z|[+-]\d\d:?\d\d)?")
@@ -54,12 +54,12 @@ def rewritten(body: bytes, kind: str, status: int, keep: Sequence[str], stand_in
     except (ValueError, RecursionError):
         return _other(body, kind, status, judge)
     new = judge.changed(data, (), 0)
-    # Also when a name comes twice: what we have read is what the tenant reads.
+    # Also rewritten when a name occurs twice, so that the tenant reads what we have read.
     return json.dumps(new).encode() if judge.found or _ambiguous(data) else body
 
 
 def _other(body: bytes, kind: str, status: int, judge: _Judge) -> bytes:
-    """A form, or text that is no JSON."""
+    """A form, or text that is not JSON."""
     if kind == FORM:
         try:
             pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=100)
@@ -75,7 +75,7 @@ def _other(body: bytes, kind: str, status: int, judge: _Judge) -> bytes:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object of JSON, as it was written."""
+    """A JSON object as it was written, with repeated names."""
 
 
 class _Judge:
@@ -98,12 +98,12 @@ class _Judge:
         return self.string(keys, data) if isinstance(data, str) else data
 
     def name_of(self, names: Any) -> None:
-        """A token in the place of a name could not be replaced: programs would not find what they look for."""
+        """Refuses a token used as a name. It could not be replaced: programs would not find the names they look for."""
         if any(_token_like(name) for name in names):
             raise _unreadable()
 
     def string(self, keys: Keys, value: str) -> str:
-        """`value`, or what stands in for it."""
+        """`value`, or its placeholder."""
         if len(value) < SHORT or _TIME.fullmatch(value):
             return value
         name = next((key for key in reversed(keys) if not key.isdigit()), "")
@@ -119,7 +119,7 @@ class _Judge:
 
 
 def _token_like(word: str) -> bool:
-    """Whether it is a token whatever it is called: by its prefix, as a JWT, or as a long run of letters and digits."""
+    """Whether it looks like a token, whatever its name: a known prefix, a JWT, or a long run of letters and digits."""
     if looks_like_token(word) or (secret_value(word) and len(word) >= 20):
         return True
     if "://" in word:
@@ -139,7 +139,7 @@ def _unreadable() -> Denied:
 
 
 def top_level(body: bytes, kind: str) -> dict[str, Any]:
-    """What an answer says at its top, by name; empty when it cannot be read. The last of several counts."""
+    """The top-level fields of an answer; empty when it cannot be read. Of several with one name, the last counts."""
     try:
         if kind == FORM:
             return dict(parse_qsl(body.decode("ascii"), max_num_fields=100))
@@ -150,6 +150,6 @@ def top_level(body: bytes, kind: str) -> dict[str, Any]:
 
 
 def _in_oauths_words(said: dict[str, Any]) -> dict[str, Any]:
-    """`accessToken`, as AWS and others write, is `access_token`, unless that is there, too."""
+    """Adds `access_token` for `accessToken`, as AWS and others write it, unless both are there."""
     more = {_CAMEL[name]: value for name, value in said.items() if name in _CAMEL and _CAMEL[name] not in said}
     return {**said, **more}

@@ -1,9 +1,9 @@
 """A request to a token endpoint (OAuth), and its answer: values stay outside, placeholders go in.
 
-A refresh token is put in only here: into the `refresh_token` of a request for new tokens, to exactly the entry's hosts
-and paths, over TLS. Whatever comes back, every string that may be a token is replaced (`token_answer.py`), and what
-belongs to the person's file is written there **before** the tenant gets its answer. From the moment a refresh token is
-sent, nothing that the tenant does stops this: the old one may be worth nothing now.
+A refresh token is inserted only here: into the `refresh_token` of a request for new tokens, to exactly the entry's
+hosts and paths, over TLS. Whatever comes back, every string that may be a token is replaced (`token_answer.py`), and
+what belongs in the person's file is written there **before** the tenant gets its answer. Once a refresh token has been
+sent, nothing that the tenant does can stop this: the old token may no longer be valid.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
 
 
-PATIENCE = 60.0  # seconds for an exchange, and for another sandbox's
+PATIENCE = 60.0  # seconds for an exchange, and to wait for another sandbox's
 POLL = 0.05
-MOST_EXCHANGES = 1000  # of one sandbox: every token it was ever given is looked for in all its traffic
+MOST_EXCHANGES = 1000  # of one sandbox: all its traffic is searched for every token it was ever given
 MOST_AT_ONCE = 16  # of one entry: they outlive the connections that began them, and hold a body and a descriptor each
 KINDS = {"access_token": "access", "refresh_token": "refresh", "id_token": "id"}
 _SPELLED = {**KINDS, "accessToken": "access", "refreshToken": "refresh", "idToken": "id"}
-# Fields of an answer that tenants see. Others could hold a session.
+# Header fields of an answer that tenants see. Others could contain a session.
 _FIELDS = (
     "content-type", "date", "cache-control", "pragma", "expires", "retry-after", "vary", "www-authenticate", "server",
     "request-id", "x-request-id", "openai-processing-ms", "cf-ray", "x-github-request-id", "x-oauth-scopes",
@@ -72,11 +72,11 @@ class TokenExchange:
         except BaseException:
             self._login.running -= 1
             raise
-        # The tenant may leave now; what it has begun is finished.
+        # The tenant may leave now; the exchange is completed all the same.
         return await asyncio.shield(exchange)
 
     async def _begun(self, request: Request) -> tuple[Request, TokenRequest, Token | None]:
-        """Reads the request, and what it asks for."""
+        """Reads the request and finds out what it asks for."""
         body = await _read(decoded(request.headers, request.stream), MOST_REQUEST)
         asked = TokenRequest(request.headers.media_type, body)
         self._secrets.follow_logins()
@@ -84,13 +84,13 @@ class TokenExchange:
             raise Denied(RULE, "this sandbox has asked for tokens {most} times: start another", most=MOST_EXCHANGES)
         self._login.exchanges += 1
         token = self._refresh_token(request, asked)
-        request.inform = None  # hints before an answer are of no use here, and could hold anything
+        request.inform = None  # informational responses are useless here, and could contain anything
         request.headers.remove("Expect")
         _give(request, asked.written() if token is not None else body)
         return request, asked, token
 
     def _refresh_token(self, request: Request, asked: TokenRequest) -> Token | None:
-        """The token that the request needs, when it may have it."""
+        """The refresh token that the request asks for, if it may have it."""
         exactly = request.target in self._login.entry.refresh.paths and request.method == "POST"
         if not (exactly and asked.refresh_token and request.scheme == "https"):
             return None
@@ -135,7 +135,7 @@ class TokenExchange:
         raise Denied(RULE, "another sandbox has been renewing these tokens for {seconds:.0f} s", seconds=PATIENCE)
 
     async def _prepared(self, request: Request, asked: TokenRequest, token: Token | None) -> str | None:
-        """Puts values in. Returns the refresh token that is sent, if any."""
+        """Inserts values. Returns the refresh token that is sent, if any."""
         self._login.load()  # under the lock: it may have been renewed while we waited
         given = asked.refresh_token.encode() if token is not None else None
         await put_in(self._secrets, request, given)
@@ -155,7 +155,7 @@ class TokenExchange:
     def _taken(
         self, request: Request, response: Response, answer: bytes, asked: TokenRequest, sent: str | None
     ) -> Response:
-        """The answer for the tenant; its tokens are kept."""
+        """Stores the tokens and returns the answer for the tenant."""
         if 300 <= response.status < 400:
             raise Denied(RULE, "the token endpoint redirects, and the address may hold a token")
         kind = response.headers.media_type
@@ -181,8 +181,8 @@ class TokenExchange:
         return response
 
     def _fitting(self, said: dict[str, Any]) -> dict[str, str]:
-        """The tokens of an answer that belong to fields of the file, by kind. None when one is worth nothing: the
-        person's own stay."""
+        """The tokens of an answer that belong to fields of the file, by kind. Empty when one of them is unusable: the
+        person's own tokens stay."""
         found = {kind: said[name] for name, kind in KINDS.items() if isinstance(said.get(name), str)}
         if "access" not in found or self._login.of_kind("access") is None:
             return {}
@@ -191,7 +191,7 @@ class TokenExchange:
         return {kind: value for kind, value in found.items() if self._login.of_kind(kind) is not None}
 
     def _holds_placeholder(self, value: str) -> bool:
-        """Whether what should be a token is, or contains, one that we made up."""
+        """Whether what should be a token is or contains one of our placeholders."""
         known = [one for token in self._login.tokens() for one in token.placeholders]
         return any(one in value.encode() for one in known)
 
@@ -226,7 +226,7 @@ async def _read(body: Body, most: int) -> bytes:
 
 
 def _give(request: Request, body: bytes) -> None:
-    """`request` with `body`, and a length that fits."""
+    """Gives `request` a new body, with a matching length."""
     request.headers.remove("Content-Encoding")
     request.headers.remove("Transfer-Encoding")
     request.stream = Whole(body) if body else EMPTY

@@ -16,7 +16,8 @@ LOGIN_GRANTS = ("authorization_code", "urn:ietf:params:oauth:grant-type:device_c
 
 
 class TokenRequest:
-    """`grant` is what it asks for; `refresh_token` what it sends for that. Both empty when it cannot be read."""
+    """`grant` is what the request asks for, `refresh_token` what it sends for that. Both are empty when it cannot be
+    read."""
 
     def __init__(self, kind: str, body: bytes) -> None:
         self._form = kind == FORM
@@ -37,18 +38,18 @@ class TokenRequest:
         self.refresh_token = self._text("refresh_token", "refreshToken") if self.grant == "refresh_token" else ""
 
     def _text(self, *names: str) -> str:
-        """A field in OAuth's spelling or in that of AWS and others; empty when both are there."""
+        """A field in OAuth's spelling, or in that of AWS and others; empty when both are present."""
         found = [self._fields[name] for name in names if name in self._fields]
         return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
 
     def written(self) -> bytes:
-        """The request, written anew: as it was understood, and in no other way."""
+        """The request, rewritten exactly as it was understood."""
         if self._form:
             return urlencode([(name, str(value)) for name, value in self._fields.items()]).encode()
         return json.dumps(self._fields).encode()
 
     def with_value(self, body: bytes, placeholder: bytes, value: bytes) -> bytes | None:
-        """`body`, as `written` wrote it, with the value; None when the placeholder stands elsewhere in it, too."""
+        """`body`, as `written` wrote it, with the value; None when the placeholder also occurs elsewhere in it."""
         if body.count(placeholder) != 1:
             return None
         text = value.decode("ascii")
@@ -57,8 +58,8 @@ class TokenRequest:
 
 
 def same_path(target: str, paths: Iterable[str]) -> bool:
-    """Whether some server may read `target` as one of `paths`. Only an exact one is given a refresh token, but the
-    answers of all are rewritten."""
+    """Whether some server may read `target` as one of `paths`. Only an exact match is given a refresh token, but the
+    answers to all of them are rewritten."""
     return _normal(target) in {_normal(path) for path in paths}
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHORTEST = 20  # characters; a shorter token's placeholder is longer than the token, so as not to occur by chance
+SHORTEST = 20  # characters; a shorter token's placeholder is made this long, so that it does not occur by chance
 
-# Public beginnings by which programs tell tokens apart. What is not listed is taken for part of the secret.
+# Public prefixes by which programs tell tokens apart. Anything not listed is treated as part of the secret.
 _PREFIX = re.compile(
     r"sk-ant-[a-z]{3,6}\d\d-|sk-(?:proj|svcacct|admin|None|or-v1|lf)-|sk-|pk-lf-|gh[a-z]_|github_pat_|glpat-|npm_|pypi-"
     r"|ya29\.|AIza|hf_|xai-|gsk_|r8_|rt_|fw_|pplx-|dop_v1_|xox[a-z]-|sgp_|sbp_|amp_|key_|1//"
@@ -26,8 +26,8 @@ _PREFIX = re.compile(
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _JWT = re.compile(r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*")
 
-# Claims that programs look for in a token. What they say identifies an account; none of them gives access to it. A
-# person's name and address are not among them: no program we know needs them to work.
+# Claims that programs look for in a token. They identify an account, but none of them gives access to it. A person's
+# name and address are not among them: no program we know needs them to work.
 _CLAIMS = frozenset(
     (
         "iss", "aud", "azp", "sub", "typ", "token_use", "scope", "scp", "client_id", "user_id", "account_id", "org_id",
@@ -40,7 +40,7 @@ _DEEPEST = 4
 
 
 def shaped(value: str, key: bytes, label: str) -> str:
-    """The placeholder for `value`, which is kept at `label`: of `A-Z a-z 0-9 - . _ ~` only."""
+    """The placeholder for `value`, which is kept at `label`. It consists of `A-Z a-z 0-9 - . _ ~` only."""
     claims = jwt_claims(value)
     if claims is not None:
         return _jwt(value, claims, key, label)
@@ -54,7 +54,7 @@ def shaped(value: str, key: bytes, label: str) -> str:
 
 
 def jwt_claims(value: str) -> dict[str, Any] | None:
-    """The claims of a JWT; None when `value` is none."""
+    """The claims of a JWT; None when `value` is not a JWT."""
     if not _JWT.fullmatch(value):
         return None
     header, claims = (_object(part) for part in value.split(".")[:2])
@@ -62,7 +62,7 @@ def jwt_claims(value: str) -> dict[str, Any] | None:
 
 
 def looks_like_token(text: str) -> bool:
-    """Whether `text` is a token by its shape alone: a JWT, or one with a prefix of its own."""
+    """Whether `text` has the shape of a token: a JWT, or a known prefix."""
     prefix = _PREFIX.match(text)
     return bool(prefix and len(text) - prefix.end() >= 16 and " " not in text) or (jwt_claims(text) is not None)
 
@@ -78,7 +78,7 @@ def _jwt(value: str, claims: dict[str, Any], key: bytes, label: str) -> str:
 
 
 def _harmless(claims: dict[str, Any], depth: int) -> dict[str, Any]:
-    """What of `claims` tenants see: numbers and switches, the known strings, and the same of objects in them."""
+    """The part of `claims` that tenants see: numbers, booleans, the known strings, and the same from nested objects."""
     found: dict[str, Any] = {}
     for name, value in claims.items():
         if isinstance(value, bool | int | float) or value is None:
@@ -91,7 +91,7 @@ def _harmless(claims: dict[str, Any], depth: int) -> dict[str, Any]:
 
 
 def _plain(value: object) -> bool:
-    """Whether it is a string, or some, none of which is a token."""
+    """Whether it is a string or a list of strings, none of which looks like a token."""
     each = value if isinstance(value, list) else [value]
     return all(isinstance(one, str) and len(one) <= 512 and not looks_like_token(one) for one in each)
 
@@ -113,7 +113,7 @@ _ALPHANUMERIC = _LOWER.upper() + _LOWER + _DIGITS
 
 
 def _alphabet(text: str) -> str:
-    """The letters that `text` is made of, as far as a placeholder may have them."""
+    """The smallest alphabet that covers the letters and digits of `text`."""
     letters = set(text) - set("-._~")
     for alphabet in (_DIGITS, _DIGITS + "abcdef", _LOWER + _DIGITS, _LOWER.upper() + _DIGITS):
         if letters and letters <= set(alphabet):

@@ -1,4 +1,4 @@
-"""Which strings of a credential file tenants may see, and what of a URL is its token."""
+"""Which strings of a credential file tenants may see, and which part of a URL is its token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.network.credentials.token_shapes import looks_like_token
 
 # As programs read it: the last `@` before the path ends the name and password.
 _URL = re.compile(r"([a-z][a-z0-9+.-]*://)(?:([^/\s?#]*)@)?([^/\s?#@]*)((?:[/?#]\S*)?)", re.IGNORECASE)
-_NO_PASSWORD = ("", "x-oauth-basic")  # what is sent beside a token that is sent as the name
+_NO_PASSWORD = ("", "x-oauth-basic")  # the password when the token is sent as the name
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*[?]?\}")  # to a variable, as in an .npmrc
 _KEY_IN_PATH = re.compile(r"[A-Za-z0-9]{16,}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _KEY = re.compile(r"[A-Za-z0-9]{32,}")
@@ -27,7 +27,7 @@ class Parted(NamedTuple):
 
 
 def parted(value: str) -> Parted | None:
-    """The token in a URL and its host; None where `value` is no URL, has none, or has more than can be told apart."""
+    """The token in a URL and its host; None when `value` is not a URL, has no token, or may have more than one."""
     url = _URL.fullmatch(value)
     if url is None or not url[2] or not url[3] or _has_key(url[4]):
         return None
@@ -46,12 +46,12 @@ def is_address(value: str) -> bool:
 
 
 def is_reference(value: str) -> bool:
-    """Whether `value` is the name of a variable that the program looks up, and no more."""
+    """Whether `value` is only a reference to a variable, which the program looks up."""
     return _REFERENCE.fullmatch(value) is not None
 
 
 def has_no_token(value: str, name: str, kind: str) -> bool:
-    """Whether `value` has none although it is where the entry says that there may be one: it is empty, the name of a
+    """Whether `value` has no token although the entry says that there may be one: it is empty, a reference to a
     variable, or the address of a server that asks for no password."""
     if not value or is_reference(value):
         return True
@@ -59,7 +59,7 @@ def has_no_token(value: str, name: str, kind: str) -> bool:
 
 
 def suspect(word: str) -> bool:
-    """Whether a word of a string that tenants may see looks like a token all the same, or begins a comment."""
+    """Whether a word of a string that tenants may see nevertheless looks like a token, or begins a comment."""
     return (
         secret_value(word)
         or looks_like_token(word)
@@ -75,5 +75,5 @@ def _has_key(path: str) -> bool:
 
 
 def _mixed(run: str) -> bool:
-    """Letters and digits: no word of a language."""
+    """Whether it has both letters and digits, as no ordinary word has."""
     return any(one.isdigit() for one in run) and any(one.isalpha() for one in run)

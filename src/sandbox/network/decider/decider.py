@@ -1,4 +1,4 @@
-"""Requests that an external decider decides about: the `on_request` hook of `srt proxy`."""
+"""Lets an external decider judge requests: the `on_request` hook of `srt proxy`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Decider:
         return said if said["action"] != "need_body" else await self._shown(request, question, said["max"])
 
     async def _shown(self, request: Request, question: Question, most: int) -> dict[str, Any]:
-        """The verdict after the decider has seen up to `most` bytes of the body, which then are sent on."""
+        """The verdict after the decider has seen up to `most` bytes of the body, which are then sent on."""
         question.looks()
         length = request.stream.length
         size = most if length is None else min(length, most)
@@ -95,7 +95,7 @@ class Decider:
 
 
 async def _first(body: Body, most: int) -> tuple[bytes, Body]:
-    """More than `most` bytes of `body` when it has more, else all; and what is left."""
+    """The beginning of `body` (more than `most` bytes if it has more, else all of it), and the rest."""
     data = bytearray()
     while len(data) <= most:
         piece = await body.read()
@@ -106,7 +106,7 @@ async def _first(body: Body, most: int) -> tuple[bytes, Body]:
 
 
 class Seen(Body):
-    """A body of which the beginning has been read."""
+    """A body whose beginning has already been read."""
 
     def __init__(self, data: bytes, rest: Body) -> None:
         self._data, self._rest = data, rest

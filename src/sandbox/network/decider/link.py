@@ -1,4 +1,4 @@
-"""The connection to an external decider: who waits for which answer, and the end of it all when it breaks the protocol.
+"""The connection to an external decider: who waits for which answer. It ends when the decider breaks the protocol.
 
 A request is refused unless a well-formed `allow` for it arrives in time. Everything runs in one event loop.
 """
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 TIMEOUT = 5.0  # seconds for each verdict
-_REMEMBERED = 4096  # numbers: a late answer to one of them is no mistake
-_MOST_HELD = 2 * MAX_BODY  # of bodies that a decider is looking at
-_MOST_QUEUED = _MOST_HELD * 4 // 3 + MAX_BODY  # not read by it: then it is gone
+_REMEMBERED = 4096  # numbers: a late answer to one of them is not an error
+_MOST_HELD = 2 * MAX_BODY  # bytes of bodies that the decider is looking at
+_MOST_QUEUED = _MOST_HELD * 4 // 3 + MAX_BODY  # bytes it has not read, after which it counts as gone
 
 
 class Unavailable(Exception):
@@ -24,21 +24,21 @@ class Unavailable(Exception):
 
 
 class Link:
-    """`dead(why)` is called once, when nothing can be asked any more."""
+    """Calls `dead(why)` once, when no more questions can be asked."""
 
     def __init__(self, dead: Callable[[str], None]) -> None:
         self._dead = dead
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._late: dict[int, bool] = {}  # numbers nobody waits for any more, and whether their body was asked for
+        self._late: dict[int, bool] = {}  # numbers that nobody waits for any more: whether their body was asked for
         self._last = 0
         self._held = 0
         self._reading: asyncio.Task[None] | None = None
         self.greeted: asyncio.Future[tuple[list[str], list[str]]] = asyncio.get_running_loop().create_future()
-        self.why: str | None = None  # it ended
+        self.why: str | None = None  # why it ended
 
     def start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Greets, and reads from now on."""
+        """Sends the greeting and begins to read."""
         self._writer = writer
         self._send(frame({"t": "hello", "proto": 1}))
         self._reading = asyncio.create_task(self._read(reader))
@@ -76,7 +76,7 @@ class Link:
             raise Broken(f"verdict for id {number}, which nothing waits on")
 
     def end(self, why: str) -> None:
-        """Nothing can be asked any more; whoever waits is refused."""
+        """Ends the link: no more questions can be asked, and everyone who waits gets Unavailable."""
         if self.why is not None:
             return
         self.why = why
@@ -84,7 +84,7 @@ class Link:
         for waiting in futures:
             if not waiting.done():
                 waiting.set_exception(Unavailable(why))
-                waiting.exception()  # nobody may be waiting for it
+                waiting.exception()  # retrieved, so that asyncio does not warn when nobody waits
         self._waiting.clear()
         if self._writer is not None:
             self._writer.close()
@@ -110,7 +110,7 @@ class Link:
         return question
 
     def expect(self, number: int) -> asyncio.Future[dict[str, Any]]:
-        """What will hold the next verdict for `number`. Raises Unavailable."""
+        """The future for the next verdict about `number`. Raises Unavailable."""
         if self.why is not None:
             raise Unavailable(self.why)
         self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -128,14 +128,14 @@ class Link:
         self._send(body_frame(number, data, cut))
 
     def hold(self, size: int) -> None:
-        """Counts `size` bytes of a body that is kept for the decider; less when negative. Raises Unavailable."""
+        """Counts `size` more bytes of bodies kept for the decider, or fewer when it is negative. Raises Unavailable."""
         if size > 0 and self._held + size > _MOST_HELD:
             raise Unavailable("too many request bodies held for inspection")
         self._held += size
 
 
 class Question:
-    """One request that the decider is asked about."""
+    """A question to the decider about one request."""
 
     def __init__(self, link: Link, number: int) -> None:
         self._link, self._number = link, number
@@ -163,7 +163,7 @@ class Question:
             self._link.forget(self._number, shown=self._shown)
 
     def looks(self) -> None:
-        """The decider asked for the body. While that is read, only a `deny` may come."""
+        """Notes that the decider asked for the body. While the body is read, only a `deny` may come."""
         self._shown = True
         self.expect()
 
@@ -178,6 +178,6 @@ class Question:
         self._link.forget(self._number, shown=self._shown)
 
     def broke(self, why: str) -> Unavailable:
-        """The decider said what it may not say now."""
+        """Ends the link because the decider sent something that is not allowed now."""
         self._link.end(why)
         return Unavailable("decider broke the protocol")

@@ -1,4 +1,4 @@
-"""What is said to and by an external decider (`srt proxy`), version 1 of srt's protocol. Pure functions.
+"""The messages to and from an external decider (`srt proxy`), version 1 of srt's protocol. Pure functions.
 
 A frame is a length (four bytes, big-endian) and one JSON object of at most MAX_FRAME bytes. The proxy greets first:
 
@@ -10,7 +10,7 @@ A frame is a length (four bytes, big-endian) and one JSON object of at most MAX_
              {"t": "verdict", "id", "action": "need_body", "max"}
     proxy    {"t": "body", "id", "data": base64, "cut"?: true}
 
-Optional fields are left out, never empty or null. Whatever else a decider says breaks the protocol.
+Optional fields are left out, never empty or null. Anything else that a decider sends breaks the protocol.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def frame(message: Mapping[str, Any]) -> bytes:
 
 
 def body_frame(number: int, data: bytes, cut: bool) -> bytes:
-    """What a decider that asked for a body is sent; `cut` when there is more of it."""
+    """The frame for a decider that asked for a body; `cut` when there is more of it."""
     said = {"t": "body", "id": number, "data": base64.b64encode(data).decode()}
     return frame({**said, "cut": True} if cut else said)
 
@@ -154,7 +154,7 @@ def is_host_entry(text: str) -> bool:
 
 
 def _is_plain_address(text: str) -> bool:
-    """Whether it is an address in its ordinary spelling, not one that only some readers take for one."""
+    """Whether it is an address in its ordinary spelling, not in one that only some parsers accept."""
     if parse_address(text) is None or "%" in text or text.startswith("["):
         return False
     return ":" in text or re.fullmatch(r"(0|[1-9][0-9]{0,2})(\.(0|[1-9][0-9]{0,2})){3}", text) is not None
@@ -165,7 +165,7 @@ def _is_port(text: str) -> bool:
 
 
 def verdict(said: Mapping[str, Any]) -> dict[str, Any]:
-    """A verdict whose every field is as it must be. Raises Broken."""
+    """Checks every field of a verdict and returns it. Raises Broken."""
     action = said.get("action")
     if not isinstance(action, str) or action not in _FIELDS or said.get("t") != "verdict":
         raise Broken("bad verdict frame")
@@ -227,14 +227,14 @@ def _is_number(value: object, least: int, most: int) -> bool:
 
 
 def headers_fit(headers: Headers) -> bool:
-    """Whether a message may have that many; each name counts once, and one without a value as one value."""
+    """Whether a message may have that many fields. Each name counts once, and without a value as one value."""
     values = sum(max(1, len(one)) for one in headers.values())
     size = sum(len(name.encode()) + sum(len(one.encode()) for one in each) for name, each in headers.items())
     return values <= MAX_VALUES and size <= MAX_BYTES
 
 
 def edits(said: Mapping[str, Any], host: str) -> tuple[Headers, set[str]]:
-    """The fields that an allowing verdict sets, and the folded names of all it takes away before that."""
+    """The fields that an allowing verdict sets, and the folded names of all fields that are removed before that."""
     headers: Headers = {name: list(values) for name, values in said.get("setHeaders", {}).items()}
     removed = {fold(name) for name in (*said.get("removeHeaders", ()), *headers)}
     if "credential" in said:
@@ -244,7 +244,7 @@ def edits(said: Mapping[str, Any], host: str) -> tuple[Headers, set[str]]:
 
 
 def _placed(kind: str, value: str, host: str) -> str:
-    """github.com's git takes a token only as a password."""
+    """The Authorization field for a credential. github.com accepts a token for git only as a password."""
     if kind == "github" and host == "github.com":
         return "Basic " + base64.b64encode(f"x-access-token:{value}".encode()).decode()
     return f"Bearer {value}"

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS = 1024
 _DESCRIPTORS = 65536  # for all sandboxes of a process
 IDLE = 3600.0  # seconds without traffic after which a connection is closed
-_EVICTABLE = 60.0  # seconds without traffic after which one may be closed to make room
+_EVICTABLE = 60.0  # seconds without traffic after which a connection may be closed to make room
 _AT_ONCE = 64
 _LAST_BYTES = 5.0  # seconds to deliver what tenants sent before they ended
 
 
 class Acceptor:
-    """All of one sandbox's connections. `overflow` gets one beyond the limit, `broke` an unexpected error."""
+    """All of one sandbox's connections. Calls `overflow` for a connection beyond the limit, `broke` for an unexpected
+    error."""
 
     def __init__(self, overflow: Callable[[socket.socket], None], broke: Callable[[BaseException], None]) -> None:
         self.most = _connection_limit()
@@ -123,8 +124,8 @@ class Acceptor:
 
 
 def _connection_limit() -> int:
-    """MOST_CONNECTIONS, or fewer where descriptors are scarce, so that no sandbox takes those of the others. Raises the
-    soft limit first, as other servers do; it exists for programs that use select()."""
+    """MOST_CONNECTIONS, or fewer where descriptors are scarce, so that no sandbox uses up those of the others. Raises
+    the soft limit first, as other servers do: that limit exists for programs that use select()."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

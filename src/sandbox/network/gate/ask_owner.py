@@ -1,4 +1,4 @@
-"""How a connection waits for its owner: before it is dialled, or, where it is intercepted, before each request."""
+"""How a connection waits for the sandbox's owner: before it is dialled or, if intercepted, before each request."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _CLOSE_WAIT = 8  # the other side has closed
 
 
 def granted(asks: Asks, destination: Destination) -> bool:
-    """Whether the owner allowed it for the sandbox's whole life."""
+    """Whether the owner allowed `destination` for the sandbox's whole life."""
     return asks.granted(HostSubject(destination.host, destination.port))
 
 
 def allowed(destination: Destination) -> Decision:
-    """The decision about what the owner allowed for this sandbox."""
+    """The decision for a destination that the owner allowed for this sandbox."""
     return Decision(True, "ask: sandbox", "{shown} was allowed by the sandbox's owner", shown=str(destination))
 
 
@@ -46,10 +46,12 @@ async def asked(
     method: str = "",
     path: str = "",
 ) -> Decision:
-    """Waits for the owner's word about a connection, or about one request on it. Without it, `refusal` stands."""
+    """Waits for the owner's answer about a connection, or about one request on it. Without an answer, `refusal`
+    stands."""
     subject = HostSubject(destination.host, destination.port, method, path)
     if asks.asks_anew(subject):
-        # Looks through all processes: a tenant that floods us with what is refused at once must not have that done.
+        # This looks through all processes. A tenant that floods us with requests that are refused at once must not
+        # trigger it.
         who = await in_thread(requester, guest, client)
         subject = HostSubject(destination.host, destination.port, method, path, who)
     loop = asyncio.get_running_loop()
@@ -65,7 +67,7 @@ async def asked(
         except RuntimeError:
             pass  # the gate has ended
 
-    # In a thread: the question's number and its entry of the record are on the disk.
+    # In a thread, because it writes the question's number and its entry in the record to the disk.
     give_up = await in_thread(asks.ask, subject, seconds, then, lambda: _alive(client))
     try:
         verdict = await answer
@@ -77,7 +79,7 @@ async def asked(
 
 
 def _alive(client: socket.socket) -> bool:
-    """Whether the client has not closed its end. One that gave up is likely to try again."""
+    """Whether the client still has its end open. A client that gave up is likely to try again."""
     if sys.platform != "linux":
         return client.fileno() >= 0
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PER_ADDRESS = 10.0
 _PROXY_ANSWER = 16384
-_AT_ONCE = 32  # names that are resolved at the same time for one sandbox
+_AT_ONCE = 32  # names being resolved at the same time for one sandbox
 
 
 def system_resolve(host: str, port: int) -> list[str]:
@@ -66,7 +66,7 @@ class Dialer:
 
 
 def _is_ours(address: str) -> bool:
-    """Whether the address is one of this machine's: then a server that listens on all of them answers there."""
+    """Whether the address belongs to this machine: a server here that listens on all addresses would answer there."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))
@@ -141,7 +141,7 @@ async def _ask_http(sock: socket.socket, destination: Destination, credentials: 
     await asyncio.get_running_loop().sock_sendall(sock, request.encode() + b"\r\n")
     status = (await _head(sock)).split(b" ", 2)[1:2]
     if status != [b"200"]:
-        # The number alone: what else it says can be what it was sent, our password included.
+        # Only the number: the rest of the line may repeat what we sent, including our password.
         shown = next((one.decode() for one in status if one.isdigit() and len(one) == 3), "?")
         raise OSError(f"the upstream proxy refused {destination}: {shown}")
 

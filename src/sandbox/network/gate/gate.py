@@ -73,7 +73,7 @@ class Gate:
                 self._acceptor.open(sock, self._server(name))
         for rule, listener in self.setup.published:
             self._acceptor.open(listener, partial(serve_published, rule=rule, gate=self))
-        # An exception that escapes a task or callback is our own bug, which a tenant's input triggered. It is recorded,
+        # An exception that escapes a task or callback is our own bug, triggered by a tenant's input. It is recorded,
         # never printed.
         self._loop.set_exception_handler(self._escaped)
         over = asyncio.Event()
@@ -101,7 +101,8 @@ class Gate:
         return self._lent if name.startswith("lo") else self._tenant
 
     async def _lent(self, client: socket.socket) -> None:
-        """A port of the host's, by the sandbox's own loopback; for a virtual machine that is its room's address."""
+        """A port of the host, reached through the sandbox's own loopback (for a virtual machine, through its room's
+        address)."""
         await self.connect(client, Destination(HOST_NAME, client.getsockname()[1], "dns"))
 
     async def _tenant(self, client: socket.socket) -> None:
@@ -126,7 +127,7 @@ class Gate:
     # -- naming -------------------------------------------------------------------------------------------------
 
     def destination(self, host: str, port: int, named_by: str) -> Destination:
-        """What a host or address stands for. A synthetic address stands for its name."""
+        """The destination that a host or address means. A synthetic address means its name."""
         name = self._names.name_of(host)
         if name is not None:
             return Destination(name, port, "dns")
@@ -136,8 +137,8 @@ class Gate:
         return Destination(host, port, named_by)
 
     def lookup(self, name: str, kind: str) -> tuple[bytes, bytes] | None:
-        """The synthetic addresses of any name. Whether it may be reached is judged when somebody connects: after a
-        failed look-up, clients would only retry, and never learn the reason."""
+        """The synthetic addresses of any name. Whether it may be reached is judged when a tenant connects: after a
+        failed look-up, clients would only retry and never learn the reason."""
         return self._names.addresses(name) if parse_address(name) is None else None
 
     # -- connections --------------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ class Gate:
             self._names.release(destination.host)
 
     def signer(self) -> SignerHost:
-        """What answers for `signer.sandbox.internal`. Its calls of a node are judged as a tenant's own would be."""
+        """Answers for `signer.sandbox.internal`. Its calls to a node are judged as a tenant's own would be."""
         if self._signer is None:
             from sandbox.network.signing.host import SignerHost
 

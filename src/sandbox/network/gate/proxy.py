@@ -1,4 +1,4 @@
-"""Explicit proxy requests (HTTP CONNECT, absolute URLs, SOCKS5): only another way to name a destination.
+"""Explicit proxy requests (HTTP CONNECT, absolute URLs, SOCKS5): just another way to name a destination.
 
 Programs in a Linux sandbox do not need it. It is for Seatbelt, which has no network namespace, and for programs that
 require a proxy. Each request is read exactly to its end, so that what follows is still unread when the connection is
@@ -77,7 +77,7 @@ async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> 
         return await farewell(client, problem.last)
     destination = gate.destination(host, port, "connect")
     try:
-        # A CONNECT's headers go no further, but a placeholder in them was meant for somebody else.
+        # A CONNECT's headers go no further, but a placeholder in them was meant to.
         gate.refuse_placeholders(head, destination)
     except Denied as denied:
         return await gate.deny(client, destination, Decision(False, denied.rule, denied.reason), style)

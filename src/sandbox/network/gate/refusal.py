@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     Ca = Callable[[], Authority]
 
-# Seconds that a client has to speak first, after which it is reset. Most speak at once, a JVM after a while.
+# Seconds that a client has to speak first, before it is reset. Most speak at once, a JVM after a while.
 FIRST_WORD = 2.0
-FIRST_LINE = 1.0  # seconds to wait for a request that could be shown to the owner: a client may be waiting for a server
+FIRST_LINE = 1.0  # seconds to wait for a request to show to the owner: the client may be waiting for the server
 _LAST_WORD = 1.0
 _TLS_ACCESS_DENIED = bytes((0x15, 3, 1, 0, 2, 2, 49))  # a fatal alert
 
@@ -30,13 +30,13 @@ _TLS_ACCESS_DENIED = bytes((0x15, 3, 1, 0, 2, 2, 49))  # a fatal alert
 class ClientStyle:
     """How one kind of client is answered. This one: a client that believes it talks to the destination itself.
 
-    `as_srt`: a refused TLS connection fails, as behind srt's proxy, and other answers have srt's words.
+    `as_srt`: a refused TLS connection fails, as behind srt's proxy, and other answers use srt's wording.
     """
 
     as_srt = False
 
     async def first_request(self, client: socket.socket) -> tuple[str, str]:
-        """Method and path of the plain HTTP request with which the connection begins; empty when it does not."""
+        """Method and path of the plain HTTP request that begins the connection; empty when none does."""
         try:
             async with asyncio.timeout(FIRST_LINE):
                 peeked, found = await first_bytes(client)

@@ -85,7 +85,7 @@ class Relay:
 
 
 class _Flow:
-    """One direction: reads `source` while `sink` takes it, then waits for `sink`."""
+    """One direction: reads `source` while `sink` accepts the bytes, then waits for `sink`."""
 
     def __init__(self, relay: Relay, source: socket.socket, sink: socket.socket) -> None:
         self.total = 0
@@ -149,7 +149,7 @@ class _Flow:
         try:
             self._sink.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it is gone, which its own direction notices
+            pass  # it is gone; its own direction notices that
         self._relay.ended()
         return False
 

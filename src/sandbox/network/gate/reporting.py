@@ -1,4 +1,4 @@
-"""The gate's events and entries of the record. Floods are counted, not listed."""
+"""The gate's events and its entries in the record. Floods are counted, not listed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Reporter:
             self.tell(decision, method, url, **outcome)
 
     def note(self, decision: Decision, destination: Destination, method: str = "CONNECT") -> bool:
-        """Writes an entry of the record. False when it is part of a flood and was only counted."""
+        """Writes an entry in the record. False when it is part of a flood and was only counted."""
         throttle = self._throttles[decision.allowed]
         if not throttle.admits():
             return False
@@ -61,7 +61,7 @@ class Reporter:
         return True
 
     def tell(self, decision: Decision, method: str, url: str, **outcome: Unpack[Outcome]) -> None:
-        """A `network` event in UDS's format, with the rule and the reason."""
+        """Emits a `network` event in UDS's format, with the rule and the reason."""
         details: dict[str, object] = {
             "method": method,
             "url": url,

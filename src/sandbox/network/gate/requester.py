@@ -1,7 +1,7 @@
-"""Which program of a sandbox has the other end of a connection, seen from outside.
+"""Which program in a sandbox holds the other end of a connection, seen from outside.
 
 The sandbox's network namespace lists its connections with their inodes (`/proc/PID/net/tcp`), and one of its processes
-has a descriptor of that inode. Best effort: a process may have ended, or passed its descriptor on. A program chooses
+holds a descriptor for that inode. Best effort: a process may have ended, or passed its descriptor on. A program chooses
 its own name.
 """
 

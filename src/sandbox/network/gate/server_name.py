@@ -1,4 +1,4 @@
-"""Whether the host that a ClientHello names is the one its connection is for."""
+"""Whether a ClientHello names the host that its connection is for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULE = "tls"
 def judge_server_name(
     hello: ClientHello, destination: Destination, policy: NetworkPolicy, *, intercepted: bool
 ) -> Decision | None:
-    """The refusal of a ClientHello that names another host than its connection is for; None when it may pass.
+    """The refusal of a ClientHello that names a host other than its connection's; None when it may pass.
 
     Such a name is an attempt to reach a neighbour on a shared address. A connection to an address literal has no name
     to compare with, so it may name any host that is not denied. An intercepted connection must name exactly

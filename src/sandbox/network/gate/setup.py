@@ -1,4 +1,4 @@
-"""What the gate is given by the thread that runs it. Types only."""
+"""What the thread that runs the gate gives to it. Types only."""
 
 from __future__ import annotations
 

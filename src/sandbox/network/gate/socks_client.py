@@ -1,4 +1,4 @@
-"""Asking a SOCKS5 proxy of the owner's for a connection. It resolves the name."""
+"""Asks the owner's SOCKS5 proxy for a connection. The proxy resolves the name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = {1: 4, 4: 16}  # sizes of addresses in a reply
 
 
 async def ask_socks(sock: socket.socket, destination: Destination, credentials: tuple[str, str] | None) -> None:
-    """`sock` is connected to `destination` afterwards. Raises OSError."""
+    """Makes the proxy connect `sock` to `destination`. Raises OSError."""
     loop = asyncio.get_running_loop()
     method = _NO_LOGIN if credentials is None else _PASSWORD
     await loop.sock_sendall(sock, bytes((5, 1, method)))

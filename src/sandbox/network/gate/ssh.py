@@ -1,4 +1,4 @@
-"""Whether both ends of a connection speak ssh, decided before any byte of the tenant's is sent on.
+"""Whether both ends of a connection speak ssh, decided before any of the tenant's bytes are sent on.
 
 Each side of ssh begins with a line `SSH-2.0-…` (RFC 4253, 4.2). The server's line is passed to the tenant, because some
 clients wait for it. The tenant's line is only peeked at.
@@ -13,11 +13,12 @@ from sandbox.network.gate.first_bytes import peek
 from sandbox.network.gate.relay import either_readable
 
 _MARK = b"SSH-"
-_LONGEST = 255  # of a first line, with its end
+_LONGEST = 255  # bytes of a first line, with its end
 
 
 async def both_speak_ssh(client: socket.socket, upstream: socket.socket) -> bool:
-    """Whether both sides begin as ssh does. Reads and sends nothing of the tenant's. Callers set the time limit."""
+    """Whether both sides begin as ssh does. Neither reads nor forwards any of the tenant's bytes. Callers set the time
+    limit."""
     await either_readable(client, upstream)
     try:
         said = client.recv(len(_MARK), socket.MSG_PEEK)

@@ -25,11 +25,11 @@ CAPACITY = 16384
 
 
 class SyntheticAddresses:
-    """The mapping in both directions. It is bounded: the least recently used name goes first, unless it is in use."""
+    """The mapping in both directions. It is bounded: the name looked up longest ago goes first, unless it is in use."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._numbers: dict[str, int] = {}  # in order of last use
+        self._numbers: dict[str, int] = {}  # in order of their last look-up
         self._names: dict[int, str] = {}
         self._held: dict[str, int] = {}
         self._next = 0

@@ -82,7 +82,7 @@ class TenantConnection:
             await self._intercept()
 
     async def _signer(self) -> None:
-        """Answers in the signer's name: the host that only the gate knows."""
+        """Answers as the signer, a host that only the gate knows."""
         from sandbox.network.signing.connection import serve
 
         await self._style.welcome(self._client, None)
@@ -107,7 +107,8 @@ class TenantConnection:
         )
 
     async def _deny(self, decision: Decision, style: ClientStyle | None = None) -> None:
-        """Without a `style` the client has been welcomed, and believes that it talks to the destination."""
+        """Refuses the connection. Without a `style`, the client has been welcomed and believes that it talks to the
+        destination."""
         await self._gate.deny(self._client, self._destination, decision, style or ClientStyle())
 
     async def _intercept(self, *, asks_first: bool = False) -> None:
@@ -136,8 +137,8 @@ class TenantConnection:
         return ask_owner.AskedContext(self._gate, setup.asks(), setup.pid, self._client, self._destination)
 
     def _unreadable(self) -> Decision:
-        """The refusal of a protocol that cannot be intercepted. A client that sends nothing is refused too: it must not
-        be passed on without interception."""
+        """The refusal of a protocol that cannot be intercepted. A client that sends nothing is refused too: its
+        connection must not be passed on without interception."""
         shown = str(self._destination)
         reason = Message("{destination} is intercepted, but this is neither TLS nor HTTP", destination=shown)
         if not self._gate.policy.intercepts_by_rule(self._destination.host):
@@ -153,7 +154,7 @@ class TenantConnection:
         try:
             upstream = await self._gate.dial(self._destination, decision)
         except (Denied, OSError):
-            return await self._intercept()  # it tells an HTTP client why
+            return await self._intercept()  # which tells an HTTP client why
         with upstream:
             try:
                 async with asyncio.timeout(_FIRST_BYTES):

@@ -1,6 +1,6 @@
 """A message's content as a stream: a piece is read from one side when the other has room for it.
 
-A body becomes `bytes` only when a hook asks for it, and then at most `MAX_BUFFERED` of them.
+A body is buffered only when a hook asks for it, and then up to `MAX_BUFFERED` bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Whole(Body):
         self.length = len(data)
         self.trailers = trailers
         self._given = False
-        self._kept = kept  # counts against the sandbox's allowance for as long as this is there
+        self._kept = kept  # counts against the sandbox's allowance while this object exists
 
     async def read(self) -> bytes:
         if self._given:
@@ -90,7 +90,7 @@ async def whole(body: Body, allowance: Allowance | None = None) -> Whole:
     if isinstance(body, Whole):
         return body
     kept = (allowance or Allowance()).keep(0)
-    data = bytearray()  # one run of bytes: pieces may be of one byte each
+    data = bytearray()  # not a list: pieces may be of one byte each
     while piece := await body.read():
         kept.add(len(piece))
         if kept.size > MAX_BUFFERED:

@@ -1,4 +1,4 @@
-"""How much of its requests' and responses' bodies one sandbox may make the gate keep in memory, all together.
+"""Bounds the memory that the gate spends on the bodies of all of one sandbox's requests and responses.
 
 A single request's share is bounded where it is read. A thousand connections of a hundred streams each are bounded here.
 """
@@ -9,7 +9,7 @@ LIMIT = 256 * 2**20
 
 
 class Allowance:
-    """A number of bytes that may be kept. They are given back when they are passed on or dropped."""
+    """A number of bytes that may be kept. Bytes that are passed on or dropped no longer count."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._left = limit

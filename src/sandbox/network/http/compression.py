@@ -11,7 +11,7 @@ from sandbox.network.http.body import EMPTY, Body, Changed, Whole
 if TYPE_CHECKING:
     from sandbox.network.http.headers import Headers
 
-# A compressed body may grow to GROWTH_FREE, plus GROWTH_RATIO times what came: a bomb must not take the gate's time.
+# A body may expand to GROWTH_FREE plus GROWTH_RATIO times its compressed size: a bomb must not take the gate's time.
 GROWTH_FREE, GROWTH_RATIO = 16 * 2**20, 100
 SLICE = 256 * 1024
 READABLE = ("gzip", "x-gzip", "deflate")
@@ -27,7 +27,7 @@ class Decompressor:
         self._came = self._gave = 0
 
     def feed(self, data: bytes) -> bytes:
-        """What `data` holds."""
+        """The decompressed content of `data`."""
         self._came += len(data)
         if self._inflate is None:
             # "deflate" means zlib's format; some send it without zlib's two bytes at the start.

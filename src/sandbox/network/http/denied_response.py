@@ -33,7 +33,7 @@ def denied(what: str, decision: Decision, *, as_srt: bool = False) -> Response:
 
 
 def _code(rule: str) -> str:
-    """What refused, in one word, for programs: the words of `srt proxy`."""
+    """What refused, in one word, for programs; the same words as `srt proxy` uses."""
     if rule.startswith(("network.block_private_ips", "network.intranet")):
         return "address_not_allowed"
     return "opaque_tunnel" if rule == "network.intercept" else "host_not_allowed"
@@ -45,7 +45,7 @@ def refused_with(status: int, reason: str, code: str) -> Response:
 
 
 def phrase(decision: Decision, told: str = "blocked by the sandbox") -> bytes:
-    """The refusal as a reason phrase: many clients print that, and nothing of the body."""
+    """The refusal as a reason phrase: many clients print only that and not the body."""
     text = f"Forbidden: {told}: {decision.reason}".encode("ascii", "backslashreplace")
     return bytes(one if 32 <= one < 127 else 63 for one in text[:400])
 

@@ -15,14 +15,14 @@ def fold(name: str) -> str:
 
 
 def strip(headers: Headers, names: Iterable[str]) -> None:
-    """Takes away every field with one of `names`, in any spelling of it."""
+    """Removes every field with one of `names`, in any spelling."""
     folded = {fold(name) for name in names}
     if folded:
         headers.pairs = [pair for pair in headers.pairs if fold(pair[0].decode("latin-1")) not in folded]
 
 
 class Headers:
-    """Header fields in order, several of one name allowed, names compared without regard to case."""
+    """Header fields in order. A name may occur several times; names are compared without regard to case."""
 
     __slots__ = ("pairs",)
 
@@ -48,18 +48,18 @@ class Headers:
         return (self.get("Content-Type") or "").partition(";")[0].strip().lower()
 
     def set(self, name: str, value: str) -> None:
-        """Replaces every field of `name` by one."""
+        """Replaces all fields called `name` with a single one."""
         self.remove(name)
         self.add(name, value)
 
     def add(self, name: str, value: str) -> None:
-        """One more field. Raises ValueError for what could end the field and begin another."""
+        """Adds a field. Raises ValueError for characters that could end the field and begin another."""
         if not name or any(character in name for character in "\r\n\0: ") or any(c in value for c in "\r\n\0"):
             raise ValueError(f"not a header field: {name!r}")
         self.pairs.append((name.encode("latin-1"), value.encode("latin-1")))
 
     def remove(self, name: str) -> None:
-        """Takes every field of `name` away; none is fine."""
+        """Removes every field called `name`, if there are any."""
         wanted = name.lower().encode("latin-1")
         self.pairs = [pair for pair in self.pairs if pair[0].lower() != wanted]
 

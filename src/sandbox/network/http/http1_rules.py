@@ -1,6 +1,6 @@
 """What makes an HTTP/1.1 message ambiguous. Such a message is refused.
 
-h11 is lenient where a proxy must not be: requests are smuggled in messages that two programs read differently.
+h11 is lenient where a proxy must not be: messages that two programs read differently are used to smuggle requests.
 `refuse_ambiguous_head` checks the bytes before h11 parses them; the other functions check the fields afterwards. Pure
 functions.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sandbox.network.http.headers import Pair
 
 MAX_LINE = 64 * 1024
-MAX_HEAD = 2 * MAX_LINE  # the longest request line, and as much for fields
+MAX_HEAD = 2 * MAX_LINE  # the longest request line, and as much again for fields
 
 _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"transfer-encoding"))
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")

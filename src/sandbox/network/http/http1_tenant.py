@@ -62,7 +62,7 @@ class Http1Tenant:
             if response.upgraded is not None:
                 await self._upgrade(response)
                 return
-            # Answered before `100 Continue`: it is unknown whether the body still comes.
+            # Answered before `100 Continue`: we cannot know whether the body will still come.
             undecided = self._h11.they_are_waiting_for_100_continue
             try:
                 await self._answer(response)
@@ -190,8 +190,8 @@ class Http1Tenant:
             self._h11.receive_data(data)
 
     def _gathered(self, first: h11.Data) -> h11.Data:
-        """`first` joined with what else of the body has arrived: inspecting a thousand chunks of one byte would take as
-        long as inspecting a thousand long ones."""
+        """`first` joined with the rest of the body that has arrived: inspecting a thousand chunks of one byte would
+        take as long as inspecting a thousand long ones."""
         pieces = [first.data]
         while isinstance(event := self._h11.next_event(), h11.Data):
             pieces.append(event.data)

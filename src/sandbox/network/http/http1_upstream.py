@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sandbox.network.stream import ByteStream
 
 MAX_HEAD = 256 * 1024
-CONTINUE_TIMEOUT = 1.0  # seconds, as curl waits: a server that does not know `Expect` sends nothing
+CONTINUE_TIMEOUT = 1.0  # seconds, as in curl: a server that does not know `Expect` sends nothing
 _NOT_SENT = frozenset((b"host", b"transfer-encoding", b"connection", b"upgrade"))
 
 
@@ -55,7 +55,7 @@ class Http1Upstream:
             await self._stream.read()
         except OSError:
             pass
-        # The end, or an unexpected response, which is no better.
+        # The connection ended, or an unrequested response arrived; neither leaves it usable.
         self.close()
         if self.when_left is not None:
             self.when_left()
@@ -90,7 +90,7 @@ class Http1Upstream:
 
     async def send(self, request: Request) -> Response:
         """Sends `request` and returns when the response's head has arrived. Raises UpstreamError, or Denied when the
-        body contains what must not be sent."""
+        body contains something that must not be sent."""
         self._heard = False
         try:
             await self._send_head(request)

@@ -28,8 +28,8 @@ WINDOW = 256 * 1024  # per stream
 CONNECTION_WINDOW = 1024 * 1024
 MAX_STREAMS = 100
 MAX_HEADERS = 64 * 1024
-# The size of the table for header compression. The other side may allow 4 GiB, all of which would be kept, and searched
-# for every field that is sent.
+# The size of the table for header compression. The other side may allow 4 GiB, and all of that would be kept and
+# searched for every field that is sent.
 MAX_TABLE = 4096
 
 _CONNECTION_FIELDS = frozenset(
@@ -50,7 +50,7 @@ class Http2Body(Body):
         self.length = length
         self._data = bytearray()  # not a list: its size is bounded by the window, however small the frames
         self.came = 0  # bytes of content
-        self._owed = 0  # what it counts for in flow control, padding included
+        self._owed = 0  # bytes to acknowledge in flow control, padding included
         self._ended = False
         self._problem: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -128,7 +128,7 @@ class Http2Side:
         await self.flush()
 
     def receive(self, data: bytes) -> list[h2.events.Event | GoAway]:
-        """The events in `data`. Raises ProtocolError, for a frame that is too large as soon as its head is there."""
+        """The events in `data`. Raises ProtocolError; for a too large frame, as soon as its head has arrived."""
         events: list[h2.events.Event | GoAway] = []
         try:
             for piece in self._frames.feed(data, self._h2.max_inbound_frame_size):
@@ -147,7 +147,7 @@ class Http2Side:
             await self._stream.write(data)
 
     async def acknowledge(self, stream_id: int, size: int) -> None:
-        """Lets the sender send `size` more bytes, after as many were passed on."""
+        """Lets the sender send `size` more bytes, once that many have been passed on."""
         if size and self._gone is None:
             try:
                 self._h2.acknowledge_received_data(size, stream_id)
@@ -201,5 +201,5 @@ class Http2Side:
 
 
 def declared_length(pairs: list[Pair]) -> int | None:
-    """What content-length says (h2 has checked that it is a number, and will check that it is true)."""
+    """The value of content-length. h2 has checked that it is a number, and will check that it is true."""
     return next((int(value) for name, value in pairs if name == b"content-length"), None)

@@ -1,7 +1,8 @@
-"""The frames of an HTTP/2 connection as they arrive, for the two things that h2 does otherwise than a proxy needs.
+"""The frames of an HTTP/2 connection as they arrive, for two things that h2 does not do as a proxy needs them.
 
 h2 reads a frame of any length to its end before it says that the frame is too large. And it ends every stream at a
-GOAWAY, where RFC 9113 (6.8) lets those continue that the sender has seen. Pure: bytes in, bytes and `GoAway`s out.
+GOAWAY, although RFC 9113 (6.8) lets the streams that the sender has seen continue. Pure: bytes in, bytes and `GoAway`s
+out.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ class GoAway(NamedTuple):
 
 
 class IncomingFrames:
-    """One direction of one connection. A client (`client=True`) gets `GoAway`s; to a server all bytes are passed."""
+    """One direction of one connection. A client (`client=True`) gets `GoAway`s; a server gets all bytes unchanged."""
 
     def __init__(self, *, client: bool) -> None:
         self._client = client
-        self._head = b""  # of the frame that begins
-        self._left = 0 if client else PREFACE  # bytes of the frame under way that are still to come
-        self._goodbye: bytes | None = None  # the content of a GOAWAY under way
+        self._head = b""  # the incomplete head of the next frame
+        self._left = 0 if client else PREFACE  # bytes of the current frame that have not arrived yet
+        self._goodbye: bytes | None = None  # the content of a GOAWAY that is still arriving
 
     def feed(self, data: bytes, largest: int) -> Iterator[bytes | GoAway]:
         """What `data` consists of, in order. Raises FrameTooLarge at the head of a frame longer than `largest`."""
         data, self._head = self._head + data, b""
-        start = at = 0  # what h2 is to see begins at `start`
+        start = at = 0  # the bytes for h2 begin at `start`
         while at < len(data):
             if not self._left:
                 if len(data) - at < _HEAD:
@@ -62,7 +63,7 @@ class IncomingFrames:
             yield data[start:]
 
     def _begin(self, head: bytes, largest: int) -> bool:
-        """A frame begins. Whether it is a GOAWAY; a malformed one is h2's to refuse."""
+        """Begins a frame. Returns whether it is a GOAWAY; h2 refuses a malformed one."""
         self._left = int.from_bytes(head[:3], "big")
         if self._left > largest:
             raise FrameTooLarge

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandbox.network.http.http2_frames import GoAway
     from sandbox.network.stream import ByteStream
 
-# A stream that is opened and reset costs the sender nothing, and us a connection. A client that resets more streams
+# Opening and resetting a stream costs the sender nothing, but costs us a connection. A client that resets more streams
 # than it lets finish is attacking (CVE-2023-44487), and its connection is closed.
 FREE_RESETS = 100
 
@@ -197,8 +197,8 @@ class Http2Tenant(Http2Side):
 
 
 def _unclear_length(pairs: list[Pair], *, ended: bool) -> BadMessage | None:
-    """What is wrong with how long a request says it is. h2 checks that against DATA frames and nothing else. A server
-    that passes the request on over HTTP/1.1 would take what follows for the body that is missing."""
+    """What is wrong with the length that a request declares. h2 compares it with DATA frames and nothing else. A server
+    that passes the request on over HTTP/1.1 would take what follows as the missing body."""
     lengths = [value for name, value in pairs if name.replace(b"_", b"-") == b"content-length"]
     if any(name.replace(b"_", b"-") == b"transfer-encoding" for name, _ in pairs):
         return BadMessage("Transfer-Encoding in HTTP/2")

@@ -61,7 +61,7 @@ class Http2Upstream(Http2Side):
 
     async def send(self, request: Request) -> Response:
         """Sends `request` and returns when the response's head has arrived. Raises UpstreamError, or Denied when the
-        body contains what must not be sent."""
+        body contains something that must not be sent."""
         try:
             if self._reader is None:
                 self._reader = asyncio.ensure_future(self._read())

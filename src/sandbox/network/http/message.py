@@ -69,7 +69,7 @@ class _Message:
         self._set_length()
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Tells which loop the body is read in, so that a hook in another thread can ask for it."""
+        """Sets the loop in which the body is read, so that a hook in another thread can ask for it."""
         self._loop, self._loop_thread = loop, threading.get_ident()
 
     def _set_length(self) -> None:
@@ -122,7 +122,7 @@ class Request(_Message):
 
     @property
     def authority(self) -> str:
-        """Host, and the port when it is not the scheme's own: what Host: says."""
+        """The value of `Host`: the host, and the port when it is not the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS.get(self.scheme) else f"{host}:{self.port}"
 
@@ -143,7 +143,7 @@ class Request(_Message):
         self.target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
     def copy(self) -> Request:
-        """The same request, changed independently; its body only when that has been buffered."""
+        """A copy that can be changed independently. It has the body only if that has been buffered."""
         body = Whole(self.stream.data) if isinstance(self.stream, Whole) else EMPTY
         return Request(self.method, self.scheme, self.host, self.port, self.target, self.headers.copy(), body)
 
@@ -152,7 +152,7 @@ class Request(_Message):
 
 
 class Response(_Message):
-    """What upstream answers."""
+    """Upstream's response."""
 
     def __init__(self, status: int, headers: Headers, stream: Body = EMPTY) -> None:
         super().__init__(headers, stream)

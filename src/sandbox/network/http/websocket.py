@@ -1,7 +1,7 @@
 """WebSockets: the handshake is an ordinary request; the frames after it are parsed and written again, with wsproto.
 
-Passing the bytes unparsed would be simpler, but would make "Upgrade" a way to send anything to an allowed host. So only
-frames pass, each message is searched for placeholders, and extensions (compression) are not negotiated.
+Passing the bytes unparsed would be simpler, but then "Upgrade" could be used to send anything to an allowed host. So
+only frames pass, each message is searched for placeholders, and extensions (compression) are not negotiated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ POLICY_VIOLATION = 1008
 
 
 def refuse_other_upgrade(request: Request, response: Response) -> None:
-    """Raises UpstreamError unless `response` accepts the very WebSocket that `request` asked for."""
+    """Raises UpstreamError unless `response` accepts exactly the WebSocket that `request` asked for."""
     key = (request.headers.get("Sec-WebSocket-Key") or "").encode("latin-1")
     accepted = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
     answer = response.headers

@@ -129,7 +129,7 @@ class Exchange:
             raise
 
     async def _tokens(self, request: Request, shown: str) -> Response | None:
-        """The answer of a token endpoint, without its tokens; None when `request` is for none."""
+        """The answer of a token endpoint, without its tokens; None when `request` is not for one."""
         logins = self._secrets.logins
         login = logins.endpoint(request) if logins is not None else None
         if login is None:
@@ -137,12 +137,12 @@ class Exchange:
         from sandbox.network.credentials.token_endpoint import TokenExchange
 
         await self._admitted(request, shown)
-        # A connection of its own: the tenant's ends with the tenant, and the answer must be read all the same.
+        # A separate connection: the tenant's ends with the tenant, but the answer must be read in any case.
         return await TokenExchange(login, self._secrets, self._upstreams.apart()).handled(request)
 
     async def _admitted(self, request: Request, shown: str) -> None:
-        """Asks the owner, last: what is refused for any other reason is not asked about. A hook that sends the request
-        elsewhere has had that judged."""
+        """Asks the owner. This comes last, so that nobody is asked about a request that is refused for another reason.
+        Where a hook sends the request elsewhere, that has been judged already."""
         if (request.host, request.port) == (self._destination.host, self._destination.port):
             await self._context.admit(self._destination, request.method, shown)
 
@@ -238,7 +238,7 @@ class Report:
     def __init__(self, context: GateContext, destination: Destination, secrets: Secrets, request: Request) -> None:
         self._context, self._destination = context, destination
         self._began = time.monotonic()
-        # As the tenant sent it, with placeholders. Scrubbed all the same: it may know a value from elsewhere.
+        # As the tenant sent it, with placeholders. Scrubbed anyway: the tenant may know a value from elsewhere.
         self._method, self._url = request.method, secrets.scrub(request.url)
         self._scrub = secrets.scrub
         self.body: Body = EMPTY

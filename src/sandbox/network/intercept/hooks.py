@@ -39,8 +39,8 @@ class Blocked(Exception):
 
 
 class RefusedWith(Exception):
-    """Raised by `srt proxy`'s hook to refuse a request with a status and a reason of its own. `code` says, for programs
-    and in one word, who refused."""
+    """Raised by `srt proxy`'s hook to refuse a request with its own status and reason. `code` tells programs in one
+    word who refused."""
 
     def __init__(self, status: int, reason: str, code: str) -> None:
         super().__init__(reason)

@@ -76,7 +76,7 @@ class Inspection:
             stream.close()
 
     async def fetch(self, request: Request, context: GateContext) -> Response:
-        """Sends a request of our own for a tenant, by the rules, hooks and secrets that its own would pass."""
+        """Sends a request on behalf of a tenant, subject to the same rules, hooks and secrets as the tenant's own."""
         destination = Destination(request.host, request.port, "connect")
         decision = context.judge(destination)
         if not decision:
@@ -112,7 +112,7 @@ class Inspection:
         except TimeoutError:
             pass  # the tenant was too slow; its requests have been reported
         except ConnectionError:
-            # The tenant left. Its requests have been reported; when there was none, that is worth reporting.
+            # The tenant left. Its requests have been reported; if it made none, that is worth reporting.
             if scheme == "https" and not handle.asked:
                 raise Denied(
                     "tls", "the tenant ended the connection after the TLS handshake; {hint}", hint=UNTRUSTED
@@ -130,7 +130,7 @@ async def _handshake(tls: TlsStream) -> None:
 
 
 def _end_with(tenant: Stream, upstreams: Upstreams) -> None:
-    """Closes upstream after the tenant has left, so that it does not go on working. The tenant may only have closed its
-    own direction (as a pipe into a raw client does), so a response on its way gets LEAVE seconds."""
+    """Closes upstream after the tenant has left, so that upstream does not keep working. The tenant may only have
+    closed its own direction (as a pipe into a raw client does), so a response that is on its way gets LEAVE seconds."""
     loop = asyncio.get_running_loop()
     tenant.when_ended = lambda: loop.call_later(LEAVE, upstreams.close)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Interception:
-    """Raises ConfigError when a secret has no value or the policy script cannot be loaded."""
+    """Raises ConfigError when a secret is invalid or the policy script cannot be loaded."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Interception:
         self.secrets.inherit(origin.secrets)
 
     def wants(self, host: str) -> bool:
-        """Whether connections to `host` must be intercepted. With any secret all hosts are: a placeholder on its way to
-        the wrong host can only be stopped where it can be seen. The same with a login that nobody has made yet: its
-        tokens must not come in."""
+        """Whether connections to `host` must be intercepted. With any secret, all hosts are: a placeholder on its way
+        to the wrong host can only be stopped where it can be seen. The same holds for a login that nobody has made yet:
+        its tokens must not come in."""
         logins = self.secrets.logins
         return bool(self.secrets) or bool(self.hooks) or (logins is not None and logins.may_log_in)
 
@@ -87,7 +87,7 @@ class Interception:
 
     @property
     def authority(self) -> Authority:
-        """The authority that tenants trust, or one of its own when it was given none. Created on first use."""
+        """The given authority, which tenants trust; a new one when none was given. Created on first use."""
         if self._authority is None and self._trusted_authority is not None:
             self._authority = self._trusted_authority()
         elif self._authority is None:

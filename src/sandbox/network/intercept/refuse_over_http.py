@@ -49,7 +49,7 @@ async def answer_tls(
             await tls.handshake()
             await _answer(tls, protocol, "https", host, answer)
     except (TimeoutError, ssl.SSLError):
-        pass  # it does not trust the authority, or sends no request
+        pass  # the tenant does not trust the authority, or sends no request
     finally:
         stream.close()
 

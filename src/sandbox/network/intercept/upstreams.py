@@ -111,8 +111,8 @@ class Upstreams:
         return HTTP2 if isinstance(upstream, Http2Upstream) else HTTP1
 
     def later(self, offer: tuple[str, ...]) -> str:
-        """Connects when the first request is sent. Returns the protocol to speak until then, the older one of `offer`:
-        it has a line for a refusal, and every server has it."""
+        """Connects when the first request is sent. Returns the protocol to speak, the older one of `offer`: it has a
+        reason phrase for a refusal, and every server supports it."""
         self._offer = (HTTP1 if HTTP1 in offer else HTTP2,)
         return self._offer[0]
 
@@ -121,7 +121,7 @@ class Upstreams:
         self._offer = (protocol,)
 
     def apart(self) -> Upstreams:
-        """Others, to the same hosts by the same rules, that do not end with the tenant's connection."""
+        """Separate connections, under the same rules, that do not end with the tenant's connection."""
         other = Upstreams(self._context, self._trust, self._hooks)
         other._offer = (HTTP2, HTTP1)
         return other
@@ -136,14 +136,15 @@ class Upstreams:
         try:
             return await upstream.send(request)
         except UpstreamError as problem:
-            # It may have closed an idle connection just as we wrote. No response came, so nothing was done.
+            # Upstream may have closed the idle connection just as we wrote. No response came, and these methods can be
+            # repeated safely.
             repeatable = isinstance(request.stream, Whole) or request.stream is EMPTY
             if not (used and problem.nothing_came and repeatable and request.method in ("GET", "HEAD", "OPTIONS")):
                 raise
         return await (await self._connected(place)).send(request)
 
     async def _connected(self, place: Endpoint) -> Upstream:
-        """A connection that can take a request. There are several only if the tenant multiplexes and not upstream."""
+        """A connection that can take a request. There are several if the tenant multiplexes and upstream does not."""
         usable = self._usable(place)
         if usable is None:
             async with self._opening:

@@ -1,4 +1,4 @@
-"""Takes values out of responses: every one that the sandbox was ever given becomes its placeholder."""
+"""Removes secret values from responses: each one that the sandbox was ever given is replaced by its placeholder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def clean(secrets: Secrets, response: Response, request: Request) -> None:
-    """Replaces values in `response` by placeholders, as it passes. Raises Denied for a response that cannot be
-    inspected, from a host that a secret is or was for."""
+    """Replaces values in `response` by placeholders, as it passes. Raises Denied when it cannot be inspected and comes
+    from a host that a secret is or was for."""
     if not secrets.values:
         return
     confided = secrets.known(request.host, request.port).confided

@@ -1,10 +1,10 @@
-"""The escapes that a value is looked for through: percent, JSON, C and HTML. Pure functions."""
+"""The escapes that the search for a value resolves: percent, JSON, C and HTML. Pure functions."""
 
 from __future__ import annotations
 
 import re
 
-SIGNS = (b"%", b"\\", b"&")  # with which an escape begins
+SIGNS = (b"%", b"\\", b"&")  # that begin an escape
 # HTML's names of printable ASCII characters.
 NAMED = {
     ord(character): tuple(names.encode().split())
@@ -45,14 +45,14 @@ NAMED = {
 END_OF_DECIMAL, END_OF_HEX = rb"(?:;|(?![;0-9]))", rb"(?:;|(?![;0-9A-Fa-f]))"
 
 _BYTES = {name: bytes((byte,)) for byte, names in NAMED.items() for name in names}
-# Each of the three begins with a plain character: the search goes quickly from one such to the next.
+# Each of the three begins with a plain character, so the search can jump quickly from one to the next.
 _ESCAPE = re.compile(
     rb"%%(?:u00)?([0-9A-Fa-f]{2})"
     rb"|\\\\{0,7}(?:(?:u00|x|U000000)([0-9A-Fa-f]{2})|u\{0{0,4}([0-9A-Fa-f]{2})\}|([0-3][0-7]{2}))"
     rb"|&(?:#(?:[xX]0{0,7}([0-9A-Fa-f]{2})%s|0{0,7}([0-9]{2,3})%s)|(%s);)"
     % (END_OF_HEX, END_OF_DECIMAL, b"|".join(_BYTES))
 )
-_OCTAL, _DECIMAL, _NAME = 4, 6, 7  # groups of it; the others are hexadecimal
+_OCTAL, _DECIMAL, _NAME = 4, 6, 7  # groups of `_ESCAPE`; the others are hexadecimal
 _SHAPES = (
     b"%u0011",
     b"%11",
@@ -67,7 +67,7 @@ _SHAPES = (
 _BEGINNINGS = tuple({shape[:size] for shape in _SHAPES for size in range(1, len(shape))})
 _NAMED_BEGINNINGS = tuple({b"&" + name[:size] for name in _BYTES for size in range(len(name) + 1)})
 _END_OF_NAME = re.compile(rb"[A-Za-z]{0,16};")
-ROUNDS = 6  # how often escapes are resolved
+ROUNDS = 6  # how many times escapes are resolved
 
 
 def resolved(data: bytes) -> bytes:
@@ -84,9 +84,9 @@ def _byte(match: re.Match[bytes]) -> bytes:
 
 
 def what_stays(text: bytes) -> bytes:
-    """What is left of `text` whatever stands before and after it, when escapes are resolved again and again: the
-    beginning of an escape before it takes its first characters ("%" + "41…" is "A…"), and one within it characters
-    that follow."""
+    """The part of `text` that survives when escapes are resolved repeatedly, whatever stands before and after it. An
+    escape that begins before it can take its first characters ("%" + "41…" is "A…"), and one that begins near its end
+    can take its last."""
     begin = 0
     for _ in range(ROUNDS):
         taken = _swallowed(text[begin : begin + 32])
@@ -99,7 +99,7 @@ def what_stays(text: bytes) -> bytes:
 
 
 def _swallowed(text: bytes) -> int:
-    """How many of its first characters an escape that begins before `text` can take."""
+    """How many of the first characters of `text` an escape that begins before it can take."""
     beginnings = _BEGINNINGS + (_NAMED_BEGINNINGS if _END_OF_NAME.match(text) else ())
     found = ((before, _ESCAPE.match(before + text)) for before in beginnings)
     return max((match.end() - len(before) for before, match in found if match), default=0)

@@ -1,4 +1,4 @@
-"""Paths of fields in a credential file: keys with dots between them, as the configuration writes them."""
+"""Paths of fields in a credential file: keys separated by dots, as the configuration writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inserting a value into a body, escaped as the body's media type requires; refused for unknown types.
+"""Inserts a value into a body, escaped as the body's media type requires. Unknown types are refused.
 
 Otherwise a value with a quotation mark could end a JSON string, and one with an `&` could begin another form field.
 """
@@ -27,8 +27,8 @@ _XML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
 
 
 def filled(headers: Headers, body: Body, words: Mapping[bytes, bytes], refusal: Callable[[bytes, str], Denied]) -> Body:
-    """`body` with `words` (values by placeholder) inserted. For a placeholder whose value cannot be written there it
-    raises `refusal(placeholder, reason)`. The length is no longer known."""
+    """`body` with `words` (values by placeholder) inserted. Reading it raises `refusal(placeholder, reason)` for a
+    placeholder whose value cannot be written there. The length is no longer known."""
     kind = headers.media_type
     written = {word: written_in(kind, value) for word, value in words.items()}
     usable = {word: value for word, value in written.items() if value is not None}

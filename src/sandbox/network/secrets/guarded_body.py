@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class Guarded(Body):
     """A body that raises Denied instead of passing on a forbidden word.
 
-    `inspect` reads ahead before anything is sent, so that nothing of a refused request leaves: to the end of the body,
-    or to `READ_AHEAD` bytes (less when the sandbox's allowance is spent), or, when the length is not declared, until
-    the sender pauses for `PATIENCE` seconds (it may be waiting for a response). Later bytes are inspected before they
-    are passed on: the connection is cut before the word has left.
+    `inspect` reads ahead before anything is sent, so that no part of a refused request leaves. It stops at the end of
+    the body, after `READ_AHEAD` bytes (fewer when the sandbox's allowance is spent) or, when the length is not
+    declared, once the sender has paused for `PATIENCE` seconds (it may be waiting for a response). Later bytes are
+    inspected before they are passed on: the connection is cut before the whole word has left.
     """
 
     READ_AHEAD = 2**20
@@ -39,7 +39,7 @@ class Guarded(Body):
     ) -> None:
         self._source, self._inflate, self._refusal = source, inflate, refusal
         self._finder = Finder(words)
-        self._look = look  # raises Denied for what else must not leave
+        self._look = look  # raises Denied for anything else that must not leave
         self._held = bytearray()
         self._allowance = allowance or Allowance()
         self._kept = self._allowance.keep(0)

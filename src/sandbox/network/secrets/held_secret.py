@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RULE = "network.secrets"
 RETRY = 30.0  # seconds until a source that failed is asked again
-EARLY, EARLY_PART = 60.0, 0.2  # a value is renewed so long before its end, or in this last part of a shorter life
+EARLY, EARLY_PART = 60.0, 0.2  # seconds before its end that a value is renewed; the last part of a shorter life
 
 
 class Held(Protocol):
@@ -28,7 +28,7 @@ class Held(Protocol):
     placeholder: bytes
     hosts: HostSet
     places: frozenset[str]
-    endpoint_only: bool  # goes to a token endpoint alone, by `credentials/token_endpoint.py`
+    endpoint_only: bool  # sent only to a token endpoint, by `credentials/token_endpoint.py`
 
     @property
     def value(self) -> bytes | None: ...
@@ -38,11 +38,12 @@ class Held(Protocol):
         """Why there is no value."""
 
     async def ready(self) -> bool:
-        """Renews the value where it must be. Returns whether it has changed."""
+        """Renews the value if that is due. Returns whether it has changed."""
 
 
 class Credential:
-    """One configured secret. Raises ConfigError for a mistake in it; a source without a value is one."""
+    """One configured secret. Raises ConfigError for a mistake in it. A source that has no value now is not a mistake:
+    `why` then says why."""
 
     endpoint_only = False
 
@@ -63,7 +64,7 @@ class Credential:
         self.load()
 
     def load(self) -> None:
-        """Asks the source. Raises ConfigError for a value of no use; then the old one stays."""
+        """Reads the source. Raises ConfigError for an unusable value and keeps the old one."""
         from time import time
 
         seen = self._signature()
@@ -86,7 +87,7 @@ class Credential:
         return self._end is not None and time() >= self._end
 
     def _signature(self) -> object:
-        """What tells whether a file has changed; None for other sources."""
+        """A value that differs when the file has changed; None for other sources."""
         if self.secret.from_file is None:
             return None
         import os
@@ -108,7 +109,8 @@ class Credential:
         return now >= self._retry and (self.value is None or (self._end is not None and now >= self._renew))
 
     async def ready(self) -> bool:
-        """See Held. A value that is still good is used while it is renewed; nobody else waits for that either."""
+        """See Held. While a value is being renewed, requests use the old one as long as that is valid; only a changed
+        file is always waited for."""
         import asyncio
 
         before = self.value
@@ -123,7 +125,7 @@ class Credential:
 
         try:
             await in_thread(self.load)
-        except ConfigError as problem:  # what the source has now is of no use
+        except ConfigError as problem:  # the source's new value is unusable
             if self.value is None or self._over():
                 self.value, self.why = None, problem.problem
         finally:
@@ -151,7 +153,7 @@ class HeldToken:
         return self._token.why
 
     async def ready(self) -> bool:
-        """Files are read before anything is looked for: `injection.put_in`."""
+        """Does nothing: `injection.put_in` reads changed files first."""
         return False
 
     def __repr__(self) -> str:

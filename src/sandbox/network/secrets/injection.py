@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 async def put_in(secrets: Secrets, request: Request, besides: bytes | None = None) -> None:
     """Replaces placeholders in `request` by values. Raises Denied. Nothing has been sent when it returns.
 
-    `besides`: a placeholder that may be in its body all the same, because the caller replaces it."""
+    `besides`: a placeholder that the body may contain nevertheless, because the caller replaces it."""
     if not secrets:
         return
     secrets.follow_logins()
@@ -49,7 +49,7 @@ async def put_in(secrets: Secrets, request: Request, besides: bytes | None = Non
 
 
 async def _values_for(secrets: Secrets, request: Request, usable: list[Held]) -> list[tuple[Held, bytes]]:
-    """The values that `request` may need, as they are now. Raises Denied for one that it needs and nobody has."""
+    """The current values that `request` may need. Raises Denied when it needs a secret that has no value."""
     found: list[tuple[Held, bytes]] = []
     for one in usable:
         there = word_in(request_head(request), [one.placeholder]) is not None

@@ -1,4 +1,4 @@
-"""A secret's value in JSON that a file holds or a program prints, and when it ends."""
+"""Reads a secret's value, and when it expires, from JSON that a file holds or a program prints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def picked(text: str, secret: Secret, path: str) -> tuple[str, float | None]:
-    """The field of `text` that the secret names, and the end of its life. Raises Missing, never with what is there."""
+    """The field of `text` that the secret names, and when it expires. Raises Missing, which never shows the content."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The messages of a WebSocket: placeholders are replaced or refused in those to upstream, values in those from it."""
+"""Guards a WebSocket's messages: replaces or refuses placeholders on the way out, replaces values on the way in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def message_guard(secrets: Secrets, request: Request) -> MessageGuard:
 
 
 class MessageGuard:
-    """Makes, for each message of a WebSocket, a function from its pieces to what may be passed on."""
+    """Makes a function for each message of a WebSocket, which maps its pieces to what may be passed on."""
 
     def __init__(self, secrets: Secrets, host: str, forbidden: list[bytes], words: Mapping[bytes, bytes]) -> None:
         self._secrets, self._host, self._forbidden = secrets, host, forbidden

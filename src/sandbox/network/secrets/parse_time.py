@@ -1,4 +1,4 @@
-"""Moments, as programs and files say when something ends."""
+"""Parses expiry times as programs and files write them."""
 
 from __future__ import annotations
 

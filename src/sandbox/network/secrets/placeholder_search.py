@@ -1,8 +1,8 @@
 """Finding and replacing placeholders in a stream, wherever its pieces are cut.
 
-A placeholder can lie across two pieces, so `Replacer` and `Finder` keep back the end of a piece while it could be the
-beginning of one, and only then. The tenant knows its placeholders, so it learns nothing from that. Secret *values* are
-found elsewhere (`spellings.py`, `scrubbing.py`), where nothing may depend on such a likeness.
+A placeholder can lie across two pieces, so `Replacer` and `Finder` hold back the end of a piece only while it could be
+the beginning of one. The tenant knows its placeholders, so it learns nothing from that. Secret *values* are
+found elsewhere (`spellings.py`, `scrubbing.py`), where nothing may depend on such a partial match.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def beginning(data: bytes, words: Iterable[bytes]) -> int:
     """How many bytes at the end of `data` could begin one of `words`."""
     longest = 0
     for word in words:
-        # From the longest possible start on: the first that fits is the longest for this word.
+        # Starts with the longest possible match, so the first one found is the longest for this word.
         at = max(0, len(data) - len(word) + 1)
         while (at := data.find(word[:1], at)) >= 0:
             if len(data) - at <= longest:
@@ -60,7 +60,7 @@ class Replacer:
         return b"".join((*out, rest[:ready]))
 
     def flush(self) -> bytes:
-        """What was kept back, at the end."""
+        """The bytes that were held back, at the end."""
         rest, self._kept = self._kept, b""
         return rest
 

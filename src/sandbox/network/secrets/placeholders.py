@@ -18,7 +18,7 @@ PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 
 def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
-    """The placeholder of each secret: its own, or one that is made of its name and the same in every run. Raises
+    """The placeholder of each secret: the configured one, or one derived from its name, the same in every run. Raises
     ConfigError for an invalid one."""
     found: dict[str, str] = {}
     for name, secret in secrets.items():
@@ -33,7 +33,7 @@ def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
 
 
 def _digest(name: str) -> str:
-    """Programs remember a key that they have been allowed to use, so it must not be another in each run."""
+    """The same in every run, because programs remember which keys they have been allowed to use."""
     import hmac
 
     from sandbox.network.secrets.stored_key import placeholder_key

@@ -1,7 +1,7 @@
-"""Where programs of the host that print secrets are looked for: nowhere that a tenant can have put one.
+"""Where to look for the host's programs that print secrets: never where a tenant can have put one.
 
-A shell with a project's virtual environment has its `bin` on PATH, and tenants write there. What they left as `gh`
-would run outside the walls. Light to import.
+A shell with a project's virtual environment has its `bin` on PATH, and tenants can write there. A `gh` that they left
+there would run outside the walls. Light to import.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from sandbox.guards.written_places import written
 
 
 def safe_path() -> str:
-    """PATH without what is relative, in the current directory, where tenants have ever written, or made for a project:
-    a virtual environment, or `node_modules`. Such a directory may be a copy of one that tenants wrote into."""
+    """PATH without directories that are relative, in the current directory, ever written to by tenants, or made for a
+    project: a virtual environment or `node_modules`, which may be a copy of one that tenants wrote to."""
     return os.pathsep.join(one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if _safe(one))
 
 
 def environment() -> dict[str, str]:
-    """For the program: what it runs in its turn is found in the same places."""
+    """The program's environment: programs that it starts are looked for in the same places."""
     return {**os.environ, "PATH": safe_path()}
 
 
@@ -33,7 +33,7 @@ def _safe(directory: str) -> bool:
 
 
 def _here() -> str:
-    """The current directory, unless everything or the person's home is in it: then it is no project."""
+    """The current directory, unless it is the root or contains the person's home: then it is not a project."""
     try:
         here = os.path.realpath(os.getcwd())
     except OSError:

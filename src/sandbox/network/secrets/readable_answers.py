@@ -1,7 +1,7 @@
-"""Answers in which values can be found: whole, uncompressed, and in a charset in which ASCII is itself.
+"""Answers in which values can be found: whole, uncompressed, and in a charset that leaves ASCII unchanged.
 
-Of a host that a secret is or was for nothing else is asked, and nothing else is passed on. Of others compressed answers
-are asked as far as we can read them; they have no reason to send a value.
+From a host that a secret is or was for, we request nothing else and pass nothing else on. Other hosts, which have no
+reason to send a value, may also use the compressions that we can read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.network.http.headers import Headers
     from sandbox.network.http.message import Request, Response
 
-_PARTS = ("Range", "If-Range", "A-IM")  # with which a client asks for a part (A-IM: RFC 3229)
+_PARTS = ("Range", "If-Range", "A-IM")  # fields that ask for a part (A-IM: RFC 3229)
 _CHARSET = re.compile(r"""charset\s*\*?=\s*["']?([^"';,\s]*)""", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,40}")
 _ASCII = bytes(range(0x21, 0x7F))
@@ -36,9 +36,9 @@ def ask_for_readable(headers: Headers, *, confided: bool) -> None:
 
 
 def refuse_unreadable(response: Response, request: Request) -> None:
-    """Raises Denied for an answer of a host that a secret is or was for, in which a value could not be found."""
+    """Raises Denied for an answer, from a host that a secret is or was for, in which a value could not be found."""
     headers = response.headers
-    # One without a range (`bytes */21`) only says how long the whole is.
+    # Without a range (`bytes */21`), the field only says how long the whole is.
     ranges = [one for one in headers.get_all("Content-Range") if "*/" not in one.replace(" ", "")]
     if response.status in (206, 226) or ranges or headers.media_type == "multipart/byteranges":
         raise Denied(
@@ -59,7 +59,7 @@ def refuse_unreadable(response: Response, request: Request) -> None:
 
 
 def keeps_ascii(charset: str) -> bool:
-    """Whether ASCII text is the same bytes in `charset`. False for one that nobody knows."""
+    """Whether ASCII text is the same bytes in `charset`. False for an unknown charset."""
     if not _NAME.fullmatch(charset):
         return False
     try:

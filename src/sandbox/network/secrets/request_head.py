@@ -14,7 +14,7 @@ SCHEMES_IN_BASE64 = ("basic",)
 
 
 def request_head(request: Request) -> bytes:
-    """Everything of a request but its body, in which placeholders are looked for; Basic credentials also decoded."""
+    """Everything in a request except its body, to search for placeholders. Basic credentials are also decoded."""
     fields = [name + b": " + value for name, value in request.headers.pairs]
     decoded_fields = [plain for _, value in request.headers.pairs if (plain := _basic(value)[1])]
     line = [request.method.encode("latin-1"), request.target.encode("latin-1")]
@@ -34,7 +34,7 @@ def filled_field(pair: Pair, placeholder: bytes, secret: bytes) -> Pair:
 
 def _basic(value: bytes) -> tuple[bytes, bytes]:
     """Scheme and decoded credentials of a `Basic` field; empty for any other."""
-    scheme, encoded = (*value.split(None, 1), b"", b"")[:2]  # servers also take a tab
+    scheme, encoded = (*value.split(None, 1), b"", b"")[:2]  # servers also accept a tab
     if scheme.lower().decode("latin-1") not in SCHEMES_IN_BASE64:
         return b"", b""
     try:

@@ -6,7 +6,7 @@ never depends on the values**, only on where the stream can be split whatever th
 - after a control character (usually a line end) or a non-ASCII byte: no value contains one, in any spelling;
 - after a message, where the content has its own framing (gRPC, Amazon's event streams);
 - at the end of the content;
-- in a line that does not end: as many bytes before its end as the longest value has.
+- in a line that does not end: before its last bytes, as many as the longest value can take.
 
 Held-back bytes are never released because time has passed: they could contain half a value.
 """
@@ -64,7 +64,7 @@ class Scrubber:
         return self._release(len(self._held), len(self._held))
 
     def _release(self, cut: int, looked_at: int) -> bytes:
-        """Everything before `cut`, with the rest of a value that begins there."""
+        """Everything before `cut`, and the rest of a value that begins before it."""
         if not cut:
             return b""
         out, end = [], 0
@@ -88,8 +88,8 @@ class NotMessages(Exception):
 class Messages:
     """Finds the ends of messages that state their length in their first `head` bytes.
 
-    Whoever requests an answer may also have chosen its type and its first bytes (a file stored earlier). If we trusted
-    a length alone, it could be used to split a value in two, and we would recognise neither half.
+    The tenant that requests an answer may also have chosen its type and its first bytes (a file stored earlier). If we
+    trusted a length alone, it could be used to split a value in two, and we would recognise neither half.
     """
 
     def __init__(self, head: int, size: Callable[[bytes], int]) -> None:
@@ -171,8 +171,8 @@ def _grpc(head: bytes) -> int:
 
 
 def scrubbed_pairs(pairs: list[Pair], values: Values) -> list[Pair]:
-    """Header fields without values. A field whose *name* contains one is left out: case is not kept in names, and a
-    placeholder there would mean nothing."""
+    """Header fields without secret values. A field whose *name* contains one is left out: names do not keep their case,
+    and a placeholder there would mean nothing."""
     return [(name, values.scrubbed(value)) for name, value in pairs if not values.in_name(name)]
 
 

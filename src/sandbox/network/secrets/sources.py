@@ -1,7 +1,7 @@
 """Where secret values come from: the owner's configuration, environment, files, programs or keyring.
 
-They are read on the host, at the start and again when the configuration changes; a file when it has changed, a
-program's output before its life ends. Never with input from a tenant. Light to import.
+They are read on the host, at the start and again when the configuration changes. A file is also read again when it has
+changed, and a program is run again before its output expires. No input from a tenant is used. Light to import.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Secret
 
 MAX_VALUE = 16 * 1024
-SHORTEST = 8  # shorter ones occur by chance, and would be replaced everywhere
+SHORTEST = 8  # characters; shorter values occur by chance and would be replaced everywhere
 COMMAND_TIMEOUT = 30
 PLACES = ("header", "query", "body")
 SOURCES = ("value", "from_env", "from_file", "from_command", "from_keyring")
@@ -32,7 +32,7 @@ def resolve(secrets: Mapping[str, Secret]) -> dict[str, str]:
 
 
 def check(secret: Secret, path: str) -> None:
-    """Raises ConfigError for what is wrong whatever the source has."""
+    """Raises ConfigError for a mistake that does not depend on what the source contains."""
     if sum(getattr(secret, source) is not None for source in SOURCES) != 1:
         raise ConfigError("needs exactly one of {sources}", sources=", ".join(SOURCES), path=path)
     if not secret.hosts:
@@ -53,7 +53,7 @@ def check(secret: Secret, path: str) -> None:
 
 
 def _refuse_values_as_names(secret: Secret, path: str) -> None:
-    """The value itself where the name of its source belongs is a mistake at once: names are shown and kept."""
+    """Raises ConfigError for the value itself where the name of its source belongs: names are shown and kept."""
     from sandbox.config.variables import secret_value
 
     if secret.from_env is not None and (not secret.from_env.isidentifier() or secret_value(secret.from_env)):
@@ -65,7 +65,7 @@ def _refuse_values_as_names(secret: Secret, path: str) -> None:
 
 
 def read(secret: Secret, path: str) -> tuple[str, float | None]:
-    """The value now, and when it ends if that is known. Raises Missing, and ConfigError for a value of no use."""
+    """The current value, and when it expires if that is known. Raises Missing, or ConfigError for an unusable value."""
     end = None
     if secret.value is not None:
         value = secret.value
@@ -94,8 +94,8 @@ def read(secret: Secret, path: str) -> tuple[str, float | None]:
 
 
 def unusable(value: str) -> str | None:
-    """Why a value is invalid, without showing it; None when it is valid. A valid value fits into a header, and is read
-    from one unchanged."""
+    """Why a value is invalid, without showing it; None when it is valid. A valid value fits into a header and is
+    read from it unchanged."""
     if not value:
         return Message("is empty")
     if len(value) > MAX_VALUE:
@@ -152,7 +152,7 @@ def _from_command(command: list[str], path: str) -> str:
     from sandbox.network.secrets.programs import environment
 
     try:
-        # Its standard error is the owner's terminal: it may ask for a password there, and we never keep it.
+        # Its standard error is the owner's terminal, where it may ask for a password; we never keep that output.
         done = subprocess.run(
             command,
             stdout=subprocess.PIPE,
@@ -160,7 +160,7 @@ def _from_command(command: list[str], path: str) -> str:
             timeout=COMMAND_TIMEOUT,
             check=False,
             env=environment(),
-            cwd=os.path.expanduser("~"),  # not the project, whose files are tenants' to write: `python -m x`
+            cwd=os.path.expanduser("~"),  # not the project, where tenants can write: `python -m x`
         )
     except OSError as problem:
         raise Missing(

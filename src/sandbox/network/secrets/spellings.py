@@ -1,11 +1,11 @@
-"""Finding a secret's value in bytes, however those who pass text on commonly write it.
+"""Finds a secret's value in bytes, in all the ways in which programs commonly write text.
 
 What counts as the value is an equivalence, not a list of spellings: each of its characters may stand plainly or escaped
 (percent, JSON, C, HTML; escaped again up to four times) and in either case, independently of its neighbours; or the
 whole is in hexadecimal, or somewhere within base64 (either alphabet, any of the three alignments, padded or not).
 
-Searching is done in two steps. The first is fast and may err on one side only: it resolves escapes and looks for the
-end of each value. The second is exact, and needed only where the first has found something. It goes from character to
+The search has two steps. The first is fast and may only err by finding too much: it resolves escapes and looks for the
+end of each value. The second is exact, and runs only where the first has found something. It goes from character to
 character with one small pattern for each: a single pattern for a value of some kilobytes takes seconds to compile.
 """
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 Position = TypeVar("Position")
 
-WIDEST = 29  # most bytes of one character of a value, in any spelling we know
+WIDEST = 29  # the most bytes that one character of a value takes, in any spelling we know
 
 # What may begin an escape; each of these can end at one place only.
 _BACKSLASHES = [rb"(?:\\|%%(?:25)?5[cC]){%d}" % times for times in (4, 3, 2, 1)]
 _PERCENTS = [b"%252525", b"%2525", b"%25", b"%", rb"\\{1,4}u0025"]
 _ANDS = [b"&amp;", b"&", b"%26", rb"\\{1,4}u0026"]
-# And the same, each as one.
+# The same, each as a single pattern.
 _BACKSLASH = rb"(?:\\|%(?:25)?5[cC]){1,4}"
 _PERCENT = rb"(?:%(?:25){0,3}|\\{1,4}u0025)"
 _AND = rb"(?:&(?:amp;)?|%26|\\{1,4}u0026)"
-# Only of these can one spelling begin another ("%" and "%25").
+# Only for these can one spelling be the beginning of another ("%" and "%25").
 _SEVERAL_LENGTHS = b"%\\&"
 _HEAD = 4  # characters by which the exact step finds the beginning of a value
 _RUN = 64  # characters that are compared at once, in case none of them is escaped
@@ -151,7 +151,7 @@ class _Value:
         )
 
     def places(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Exactly where it is. What this needs is built at the first suspicion; usually there is none."""
+        """Exactly where it is. The patterns are compiled at the first suspicion; usually there is none."""
         if self._exact is None:
             self._exact = _head(self._value), _ways(self._value)
         head, ways = self._exact
@@ -166,8 +166,8 @@ class _Value:
 
 
 def _plain_ends(value: bytes) -> list[bytes]:
-    """What is left of `value` in some view of any text that holds it, in lower case. A value with an escape of its own
-    is resolved with the text."""
+    """What is left of `value`, in lower case, in some view of any text that contains it. Escapes in the value itself
+    are resolved with the text."""
     texts = [value]
     if any(sign in value for sign in SIGNS):
         for _ in range(ROUNDS):
@@ -292,7 +292,8 @@ def _match(byte: int) -> Match:
 
 @cache
 def _each_length(byte: int) -> list[Match]:
-    """The same, apart: each can end at one place only. In the order in which the pattern of `_unit` tries them."""
+    """The spellings of `_unit`, each as a pattern that can end at one place only, in the order in which `_unit` tries
+    them."""
     return [re.compile(way).match for way in _spellings(byte, _PERCENTS, _BACKSLASHES, _ANDS)]
 
 
@@ -308,7 +309,7 @@ def _base64(value: bytes, before: int) -> list[bytes]:
 
 @cache
 def _between(low: int, high: int) -> bytes:
-    """The characters of base64 whose bits are those that two have in common."""
+    """The characters of base64 that have the bits which `low` and `high` have in common."""
     least, most = _BASE64.index(low), _BASE64.index(high)
     free = least ^ most
     return bytes(_BASE64[six] for six in range(64) if six & ~free == least & ~free)
@@ -319,7 +320,7 @@ def _certain(value: bytes, before: int) -> bytes:
 
 
 def _one_of(characters: bytes) -> bytes:
-    """A place of base64, in either alphabet; what is no letter may be escaped."""
+    """A place of base64, in either alphabet; `+` and `/` may be escaped."""
     more = (b"-" if b"+" in characters else b"") + (b"_" if b"/" in characters else b"")
     plain = b"[%s]" % b"".join(re.escape(bytes((one,))) for one in characters + more)
     ways = [_unit(byte) for byte in b"+/" if byte in characters]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandbox.network.secrets.held_secret import Held
     from sandbox.policy.hosts import HostSet
 
-MAX_HOSTS = 1024  # whose answers are remembered
+MAX_HOSTS = 1024  # hosts for which `known` is cached
 MAX_OVERLAP = 8192  # how much of a request's body is remembered to find a value that is split
 
 
@@ -59,8 +59,8 @@ class Secrets:
         self._held: list[Held] = []
         self._past: list[HostSet] = []  # hosts that secrets were ever for
         self._by_host: dict[tuple[str, int], Known] = {}
-        self.unfinished = Unfinished()  # exchanges of tokens
-        self.complain = complain or (lambda setting, error: None)  # tokens could not be written
+        self.unfinished = Unfinished()  # token exchanges in progress
+        self.complain = complain or (lambda setting, error: None)  # called when tokens could not be written
         self.update(secrets)
 
     def update(self, secrets: Mapping[str, Secret]) -> None:
@@ -80,7 +80,7 @@ class Secrets:
         self._take(held)
 
     def _take(self, held: list[Held]) -> None:
-        """From now on these are the secrets."""
+        """Makes these the secrets from now on."""
         self._past += [one.hosts for one in self._held if one not in held]
         self._held = held
         for one in held:
@@ -94,7 +94,7 @@ class Secrets:
         self._by_host = {}
 
     def inherit(self, other: Secrets) -> None:
-        """What `other` was ever given counts here as well: this sandbox goes on from that one."""
+        """Everything that `other` was ever given is protected here as well: this sandbox is a fork of that one."""
         for placeholder, about in list(other._names.items()):
             self._names.setdefault(placeholder, about)
         self.values.include(other.values)
@@ -102,14 +102,14 @@ class Secrets:
         self._by_host = {}
 
     def learn(self, one: Held) -> bytes | None:
-        """Its value now, which is looked for from now on."""
+        """Its current value, which is searched for from now on."""
         value = one.value
         if value is not None:
             self.values.add(one.name, value, one.placeholder)
         return value
 
     def follow_logins(self) -> None:
-        """Sees what has changed in credential files. A token that collides with a placeholder is not used."""
+        """Takes over changes in credential files. A token that collides with a placeholder is not used."""
         if self.logins is None:
             return
         self.logins.load()
@@ -134,7 +134,7 @@ class Secrets:
         return bool(self._names)
 
     def known(self, host: str, port: int) -> Known:
-        """What they say about one host and port."""
+        """What the secrets say about this host and port."""
         known = self._by_host.get((host, port))
         if known is None:
             usable = [one for one in self._held if not one.endpoint_only and one.hosts.allows(host, port)]
@@ -187,7 +187,7 @@ class Secrets:
         return Denied(setting, "the secret {name} cannot be inserted: {why}", name=name, why=why)
 
     def without_value(self, one: Held) -> Denied:
-        """The refusal of a request that needs a value which is not there."""
+        """The refusal of a request that needs a missing value."""
         return Denied(one.setting, "the secret {name} has no value: {why}", name=one.name, why=one.why or "?")
 
     def refusal(self, word: bytes, host: str) -> Denied:

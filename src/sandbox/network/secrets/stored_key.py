@@ -1,4 +1,4 @@
-"""The person's own key that placeholders are derived with, in `~/.sandbox/credentials/key`. Light to import."""
+"""The person's own key, from which placeholders are derived: `~/.sandbox/credentials/key`. Light to import."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def place() -> str:
 
 
 def directory() -> str:
-    """The same; made when it is not there. Raises OSError."""
+    """The same; creates it if it does not exist. Raises OSError."""
     os.makedirs(place(), mode=0o700, exist_ok=True)
     return place()
 
 
 def placeholder_key() -> bytes:
-    """The person's own key; a passing one where none can be stored, whose placeholders last for one sandbox."""
+    """The person's own key; where none can be stored, a temporary one, whose placeholders last for one sandbox."""
     try:
         file = os.path.join(directory(), "key")
         for _ in range(2):
@@ -40,7 +40,7 @@ def placeholder_key() -> bytes:
 
 
 def _new_key(file: str) -> None:
-    """Several starts may make one at the same time: a link is made by one of them only."""
+    """Makes and stores a key. Several starts may do so at the same time: only one of them can create the link."""
     beside = f"{file}.{os.urandom(8).hex()}"
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
         new.write(os.urandom(_KEY_SIZE))

@@ -1,4 +1,4 @@
-"""Work that goes on when whoever waited for it is gone, because its result would be lost: new tokens, above all."""
+"""Work that continues after its caller has left, because its result would be lost: above all, new tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-FINISH = 10.0  # seconds that an end waits for it
+FINISH = 10.0  # seconds that the sandbox's end waits for it
 
 
 class Unfinished:
@@ -21,7 +21,7 @@ class Unfinished:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """`work` as a task that is cancelled by nobody."""
+        """Starts `work` as a task that nobody cancels."""
         import asyncio  # not above: this module is loaded when a sandbox with secrets starts
 
         task = asyncio.ensure_future(work)
@@ -32,7 +32,7 @@ class Unfinished:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited, if anybody did, has it
+            task.exception()  # retrieved, so that asyncio does not warn; a caller that still waits gets it too
 
     async def finish(self) -> None:
         """Waits, for a while, until nothing is unfinished."""

@@ -26,7 +26,7 @@ _HANDSHAKE = 30.0
 async def serve(
     client: socket.socket, kind: str, destination: Destination, authority: Callable[[], Authority], host: SignerHost
 ) -> None:
-    """Serves it until it ends. `kind` is what its first bytes are: "tls" or "http"."""
+    """Serves the connection until it ends. `kind` is the protocol of its first bytes: "tls" or "http"."""
     stream = await Stream.of(client)
     speaks: ByteStream = stream
     try:
@@ -38,7 +38,7 @@ async def serve(
         scheme = "https" if kind == "tls" else "http"
         await Http1Tenant(speaks, scheme, destination.host, destination.port, host).serve()
     except (TimeoutError, ConnectionError, ssl.SSLError):
-        pass  # it left
+        pass  # the client left
     finally:
         speaks.close()
         stream.close()

@@ -1,4 +1,4 @@
-"""What the signature must cover and the caller left out, asked of the chain's node, as wallets do."""
+"""Fills in what the signature must cover and the caller left out. Asks the chain's node, as wallets do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Node = Callable[[str, Any], Awaitable[Any]]
 
 
 async def filled(plain: dict[str, Any], address: str, node: Node) -> dict[str, Any]:
-    """The transaction with nonce, fees and gas. Raises BadParams, and what `node` raises."""
+    """The transaction with nonce, fees and gas. Raises BadParams, and whatever `node` raises."""
     if plain.get("nonce") is None:
         plain["nonce"] = quantity("nonce", await node("eth_getTransactionCount", [address, "pending"]))
     if "gasPrice" not in plain and "maxFeePerGas" not in plain:

@@ -1,9 +1,9 @@
-"""The host that programs inside ask: paths, bodies, statuses. It holds no key and decides nothing: it asks the signer.
+"""The HTTP server that programs inside ask for signatures. It holds no key and decides nothing: it asks the signer.
 
 POST /          a provider (JSON-RPC) for the first of signing.chains; POST /137 for another one
 GET  /address   the account
 POST /sign      the specification's request
-GET  /sign/ID   how one that waits for a person stands
+GET  /sign/ID   the state of a request that waits for a person
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SPEC = ("requestId", "createdAt")
 _MOST_WAITING = 16
 STEP = 60  # seconds of each wait for a person
 
-# Sends a request to a node, by the sandbox's own network rules.
+# Sends a request to a node, under the sandbox's own network rules.
 Fetch = Callable[[Request], Awaitable[Response]]
 
 
@@ -44,7 +44,7 @@ class SignerHost:
         self._waiting = asyncio.Semaphore(_MOST_WAITING)
 
     async def __call__(self, request: Request) -> Response:
-        """Always answers. Raises Denied when the body is too long."""
+        """Answers every request, also with an error. Raises OSError or BadMessage when the body cannot be read."""
         try:
             if request.problem is not None:  # ambiguous HTTP, as for any other host
                 return _json(request.problem.status, {"error": str(request.problem)})
@@ -60,7 +60,7 @@ class SignerHost:
             return _json(404, {"error": str(problem)})
         except SandboxError as problem:
             return _json(503, {"error": str(problem)})
-        except (ValueError, RecursionError, TypeError):  # a node's answer that is no answer
+        except (ValueError, RecursionError, TypeError):  # the node's answer is unusable
             return _json(502, {"error": "the node's answer cannot be read"})
 
     async def _answer(self, request: Request, body: bytes) -> Response:
@@ -136,7 +136,7 @@ class SignerHost:
 
 
 def node_request(url: str, method: str, params: Any) -> Request:
-    """A call of a node as an HTTP request."""
+    """The HTTP request for a call to a node. Raises ProviderError."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ProviderError(-32603, "signing.rpc is not an http or https address")

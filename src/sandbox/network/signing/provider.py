@@ -1,6 +1,6 @@
-"""An Ethereum provider (JSON-RPC, EIP-1193): accounts and signatures are the signer's, the rest is the node's.
+"""An Ethereum provider (JSON-RPC, EIP-1193): accounts and signatures come from the signer, the rest from the node.
 
-ethers, viem and web3.py use it as they use a node that has the account unlocked.
+ethers, viem and web3.py use it like a node that has the account unlocked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Signer(Protocol):
 
 
 class Provider:
-    """One chain's provider. `node` passes a call on to the chain's node; None: there is none."""
+    """One chain's provider. `node` passes a call on to the chain's node; None when it has no node."""
 
     def __init__(self, signer: Signer, chain: int, node: Node | None, broadcast: bool) -> None:
         self._signer = signer

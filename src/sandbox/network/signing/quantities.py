@@ -1,4 +1,4 @@
-"""Ethereum's JSON-RPC spellings, read strictly, into the one plain shape that is judged."""
+"""Reads Ethereum's JSON-RPC spellings strictly, into the one plain form that is judged."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ class BadParams(ValueError):
 
 
 def quantity(name: str, value: object) -> int:
-    """`0x` and the fewest hexadecimal digits."""
+    """Parses a quantity: `0x` and hexadecimal digits without leading zeros. Raises BadParams."""
     if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
         raise BadParams(f"{name} must be a quantity: 0x and hexadecimal digits without leading zeros")
     return int(value, 16)
 
 
 def transaction(given: object, address: str, chain: int) -> dict[str, Any]:
-    """What `eth_sendTransaction` is given, as far as it says, with the specification's names."""
+    """The parameters of `eth_sendTransaction`, as far as they are given, with the specification's names. Raises
+    BadParams."""
     if not isinstance(given, dict):
         raise BadParams("the transaction must be an object")
     if unknown := set(given) - _FIELDS:
@@ -61,14 +62,14 @@ def _check_type(said: dict[str, Any]) -> None:
 
 
 def _data(said: dict[str, Any]) -> Any:
-    """`data` is called `input`, too. Whoever says both must say the same."""
+    """`input` is another name for `data`. A caller that gives both must give the same value."""
     if "data" in said and "input" in said and said["data"] != said["input"]:
         raise BadParams("data and input differ")
     return said.get("data", said.get("input", "0x"))
 
 
 def message(params: list[Any], address: str) -> str:
-    """What `personal_sign` is given: text, or bytes as 0x…; as bytes."""
+    """The message of `personal_sign`, which may be text or bytes (0x…), as bytes. Raises BadParams."""
     if len(params) not in (2, 3) or not all(isinstance(one, str) for one in params[:2]):
         raise BadParams("personal_sign takes a message and an address")
     text, signer = str(params[0]), str(params[1])

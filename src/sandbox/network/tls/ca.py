@@ -1,7 +1,7 @@
 """A certificate authority for the gate: the stored one (`stored_authority.py`), or one in memory.
 
-All leaf certificates of a process share a key that only this process has, so a leaf costs one signature. Python loads a
-key only from a file name; `/dev/fd/N` of a pipe is one that never touches a disk.
+All leaf certificates of an authority share a key that only this process has, so a leaf costs one signature. Python
+loads a key only from a named file; `/dev/fd/N` of a pipe is a name that never touches a disk.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Authority:
 
     @classmethod
     def chosen(cls, certificate: str | None, key: str | None, *, stored: str | None) -> Authority:
-        """The one that is given, else the one that is stored, else a new one. Raises ConfigError, OSError."""
+        """The given authority, else the stored one, else a new one. Raises ConfigError, OSError."""
         if (certificate, key) != (None, None):
             return cls.given(certificate, key)
         return cls.load(stored) if stored is not None else cls()

@@ -1,7 +1,7 @@
 """What a ClientHello asks for: the host's name (SNI) and the protocols (ALPN). The only parser of it; pure.
 
-It is strict. A message that a server might read differently from us (two names, an extension that runs over its end) is
-no ClientHello.
+It is strict. A message that a server might read differently from us (two names, an extension that runs past the end) is
+not accepted as a ClientHello.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_client_hello(data: bytes) -> ClientHello | None:
 
 
 def _handshake(data: bytes) -> bytes | None:
-    """The message out of the records it came in; it may be spread over several."""
+    """The handshake message, taken out of its records; it may be spread over several."""
     message, at = bytearray(), 0
     while True:
         if data[at : at + 1] not in (b"", HANDSHAKE):

@@ -13,7 +13,7 @@ _MOST_CERTIFICATES = 4 * 2**20
 
 
 def further_certificates(files: Sequence[str]) -> bytes:
-    """All that is in these files. Raises ConfigError."""
+    """All certificates in these files. Raises ConfigError."""
     found = b""
     for file in files:
         try:

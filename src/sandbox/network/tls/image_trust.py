@@ -1,6 +1,8 @@
-"""The gate's authority in an image's own trust stores: its bundle and key stores, with the authority added, cover them.
+"""Adds the gate's authority to an image's trust stores: copies of its bundle and key stores, with the authority, cover
+them.
 
-Made once for each generation of the authority and state of the image's certificates, and kept beside the generation.
+The copies are made once for each generation of the authority and state of the image's certificates, and kept with the
+generation.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ BUNDLE = BUNDLES[0]  # where most programs look
 
 
 def for_image(generation: Generation, root: str) -> Generation | None:
-    """What a sandbox with this image needs to trust the gate: with the image's own certificates, or with this machine's
-    where it has none. None where it cannot be kept."""
+    """What a sandbox with this image needs to trust the gate, besides the image's own certificates, or this machine's
+    if the image has none. None where it cannot be stored."""
     sources = [path for one in (*BUNDLES, *KEY_STORES, *_javas(root)) if (path := inside(root, one)) is not None]
     stamp = _stamp(root, sources)
     directory = os.path.join(generation.directory, f"image-{stamp}")
@@ -37,7 +39,7 @@ def for_image(generation: Generation, root: str) -> Generation | None:
 
 
 def _javas(root: str) -> list[str]:
-    """Key stores that Java installations of the image bring along."""
+    """Key stores of the image's Java installations."""
     place = inside(root, JAVAS)
     try:
         names = sorted(os.listdir(root + place))[:100] if place is not None else []
@@ -68,7 +70,7 @@ def trusted_in(root: str, authority: bytes) -> Trusted:
     if any(read(path) for path in BUNDLES):
         return trusted(authority, read=read, real=lambda path: inside(root, path) or path, key_stores=_javas(root))
     trust = trusted(authority)
-    trust.covered = []  # those of this machine's; the image has none to cover
+    trust.covered = []  # these are this machine's files; the image has none to cover
     return trust
 
 
@@ -87,4 +89,4 @@ def _make(directory: str, generation: Generation, root: str) -> None:
             raise
         import shutil
 
-        shutil.rmtree(beside)  # another start was first
+        shutil.rmtree(beside)  # another start made it first

@@ -1,4 +1,4 @@
-"""What makes the tenants of one sandbox trust the gate, where the files that all sandboxes share will not do."""
+"""Makes the tenants of one sandbox trust the gate, where the files that all sandboxes share cannot be used."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def show_own(plan: Furnished, authority: bytes, further: Sequence[str]) -> Mapping[str, str]:
-    """Makes the files for this sandbox alone: it trusts certificates of its own, or none can be stored because the
-    home is not writable. This costs such a start a few tenths of a second.
+    """Makes the files for this sandbox alone: it trusts other certificates as well, or none can be stored because the
+    home is not writable. Such a start takes a few tenths of a second longer.
 
     Returns the variables that name the files. `authority` is PEM, `further` are files.
     """

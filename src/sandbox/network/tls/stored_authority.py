@@ -1,9 +1,9 @@
 """The user's certificate authority for sandboxes, and the files that make tenants trust it: created once, then mounted.
 
-A refusal over https can only be shown by somebody whom the client trusts, so every sandbox trusts the gate from its
-start. Creating an authority and a bundle takes tenths of a second, so they are stored for all sandboxes of a user:
+A client shows a refusal over https only if it trusts the server, so every sandbox trusts the gate from its start.
+Creating an authority and a bundle takes tenths of a second, so they are stored for all sandboxes of a user:
 
-    ~/.sandbox/authority/for-<system> -> <generation>  what new sandboxes use where the system's certificates are these
+    ~/.sandbox/authority/for-<system> -> <generation>  what new sandboxes use on a system with these certificates
     ~/.sandbox/authority/<generation>/key.pem         mode 600, never shown inside
                                       sandbox-ca.pem, sandbox-ca-bundle.pem, sandbox-cacerts
                                       stamp           the system's certificates this was made from
@@ -38,9 +38,9 @@ class Generation:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.covered: list[tuple[str, str]] = []  # a system file, and the sandbox's path of what covers it
+        self.covered: list[tuple[str, str]] = []  # a system file, and the path inside of the file that covers it
         self.environment: dict[str, str] = {}
-        self.added: list[tuple[str, str]] = []  # files where the system has none: the host's, and the sandbox's path
+        self.added: list[tuple[str, str]] = []  # files where the system has none: the path on the host, and inside
         with open(f"{directory}/trusted", encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
                 kind, name, value = line.rstrip("\n").split("\t")
@@ -124,7 +124,7 @@ def listed(trust: Trusted) -> bytes:
 
 
 def write(path: str, content: bytes, mode: int) -> None:
-    """Writes a new file and has it on the disk."""
+    """Writes a new file and waits until it is on the disk."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         file.flush()
@@ -146,4 +146,4 @@ def _forget_old(where: str) -> None:
             else:
                 shutil.rmtree(path, ignore_errors=True)
         except OSError:
-            pass  # another start was first
+            pass  # another start removed it first

@@ -13,5 +13,5 @@ BUNDLES = (
 )
 #: Java's key stores, where the system maintains them.
 KEY_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts")
-#: Where Java installations lie; each may bring a key store of its own.
+#: Where Java installations are; each may have its own key store.
 JAVAS = "/usr/lib/jvm"

@@ -67,7 +67,7 @@ class TlsStream:
                     await self._flush()  # the reply to a key update
                 await self._fill()
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                # Also without close_notify: HTTP's own framing tells whether the message is complete.
+                # Also without close_notify: HTTP's own framing shows whether the message is complete.
                 return b""
 
     async def write(self, data: bytes) -> None:
@@ -84,7 +84,7 @@ class TlsStream:
         try:
             self._tls.unwrap()
         except (ssl.SSLError, ValueError):
-            pass  # it also waits for their close_notify, which we do not need
+            pass  # unwrap also waits for the other side's close_notify, which we do not need
         if self._outgoing.pending:
             self._lower.write_soon(self._outgoing.read())
         self._lower.close()

@@ -1,8 +1,8 @@
 """What tenants need to trust the sandbox's authority: files, the system files they cover, and variables.
 
 There is no single place where programs look. Most read the system's bundle, so a bundle with our authority covers it.
-The others (Node, Python's requests and pip, the AWS tools, Deno, …) bring their own, and variables point them to ours.
-Java reads a key store.
+Others (Node, Python's requests and pip, the AWS tools, Deno, …) have their own, and variables point them to ours. Java
+reads a key store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BUNDLE_VARIABLES = (
     "CARGO_HTTP_CAINFO",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 )
-EXTRA_VARIABLES = ("NODE_EXTRA_CA_CERTS", "DENO_CERT")  # these add to what the program brings along
+EXTRA_VARIABLES = ("NODE_EXTRA_CA_CERTS", "DENO_CERT")  # these add to the program's own certificates
 
 
 class Trusted:
@@ -55,8 +55,8 @@ def trusted(
     real: Callable[[str], str] = os.path.realpath,
     key_stores: Sequence[str] = (),
 ) -> Trusted:
-    """For `authority` (PEM). `read` gives a file of the system that tenants will see, or None; `real` its path without
-    links. `key_stores`: further places of Java's."""
+    """What makes tenants trust `authority` (PEM). `read` returns the content of a file in the system that tenants will
+    see, or None; `real` returns its path without links. `key_stores`: further key stores of Java."""
     key_stores = KEY_STORES + tuple(key_stores) if read is not None else (*KEY_STORES, *_key_stores_of_their_own())
     read = read or _read
     # A mount must not have a symbolic link on its path, and several of these names are links to one file.
@@ -101,7 +101,7 @@ def _text(text: str) -> bytes:
 
 
 def certificates_in(text: bytes) -> bytes:
-    """The certificates in a PEM file, and nothing else of it: a key may be beside them."""
+    """Only the certificates in a PEM file: it may also contain a key."""
     begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
     blocks = [block.partition(end) for block in text.split(begin)[1:]]
     return b"".join(begin + inner + mark + b"\n" for inner, mark, _ in blocks if mark)

@@ -1,7 +1,7 @@
-"""Connect-RPC over HTTP/1.1 with JSON: what E2B's clients speak with the daemon in a sandbox.
+"""Connect-RPC over HTTP/1.1 with JSON: the protocol between E2B's clients and the daemon in a sandbox.
 
-A unary call is a POST of one message. A stream is a body of envelopes: a byte of flags, four of length, the message.
-The last one of an answer has the flag END and says how it went.
+A unary call is a POST of one message. A stream is a body of envelopes: one byte of flags, four of length, the message.
+The last envelope of an answer has the flag END and says how the call ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CODES = {
 
 
 class Failed(Exception):
-    """A call that ends with this code."""
+    """Ends the call with this code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class Failed(Exception):
 
 
 def failure(problem: BaseException) -> Failed:
-    """Any exception as a Connect error. Of an error that is not ours only the kind is sent."""
+    """Any exception as a Connect error. For one that nobody expects, only its type is sent, as in `told`."""
     if isinstance(problem, Failed):
         return problem
     if isinstance(problem, msgspec.MsgspecError | InvalidArgument | CommandError):
@@ -64,20 +64,20 @@ def answer(request: Request[Any, Any, Any], problem: Exception) -> Response[Any]
     """The handler for exceptions of a unary call."""
     failed = _printed(problem)
     if isinstance(problem, Refusal) and problem.status == 502:
-        return plain_answer(request, problem)  # as their proxy says it
+        return plain_answer(request, problem)  # in the form of E2B's proxy
     body = {"code": failed.code, "message": failed.message}
     return Response(body, status_code=_STATUS[failed.code], media_type=MediaType.JSON)
 
 
 def answer_stream(request: Request[Any, Any, Any], problem: Exception) -> Response[Any]:
-    """The handler for exceptions before a stream: its only message is the last one."""
+    """The handler for exceptions before a stream begins: the answer is a single message with the flag END."""
     if isinstance(problem, Refusal) and problem.status == 502:
         return plain_answer(request, problem)
     return Response(envelope(_last(_printed(problem)), END), status_code=200, media_type=STREAMED)
 
 
 def _printed(problem: Exception) -> Failed:
-    """For the owner, on the server's own stderr, when the fault is ours."""
+    """As `failure`; prints an internal error on the server's stderr, for the owner."""
     failed = failure(problem)
     if failed.code == "internal":
         import traceback
@@ -90,7 +90,7 @@ def _printed(problem: Exception) -> Failed:
 
 
 def check(request: Request[Any, Any, Any], kind: str) -> None:
-    """Raises Failed for a request that is not in the one form that is spoken here."""
+    """Raises Failed for a request in a form that is not supported here."""
     given = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if given != kind:
         raise Failed("unimplemented", f"send {kind}, not {given[:80] or 'nothing'}")
@@ -102,7 +102,7 @@ def check(request: Request[Any, Any, Any], kind: str) -> None:
 
 
 def deadline(request: Request[Any, Any, Any]) -> float | None:
-    """The seconds that the client gives the call. Raises Failed."""
+    """The client's timeout for the call, in seconds. Raises Failed."""
     text = request.headers.get("connect-timeout-ms")
     if text is None:
         return None
@@ -123,7 +123,7 @@ async def read(request: Request[Any, Any, Any], type: type[T]) -> T:
 
 
 async def envelopes(request: Request[Any, Any, Any], type: type[T]) -> AsyncIterator[T]:
-    """The messages of a stream, as they come. Raises Failed, and what decoding raises."""
+    """The messages of a stream, as they arrive. Raises Failed, and what decoding raises."""
     check(request, STREAMED)
     held = bytearray()
     async for piece in request.stream():
@@ -135,7 +135,7 @@ async def envelopes(request: Request[Any, Any, Any], type: type[T]) -> AsyncIter
 
 
 def _taken(held: bytearray) -> bytes | None:
-    """Takes one whole message off the beginning. A length is looked at before anything is kept for it."""
+    """Removes one whole message from the beginning. The length is checked before anything is stored for it."""
     if len(held) < 5:
         return None
     flags, length = held[0], int.from_bytes(held[1:5], "big")
@@ -174,7 +174,7 @@ def envelope(message: object, flags: int = 0) -> bytes:
 
 
 def streamed(messages: AsyncIterator[object]) -> Stream:
-    """The answer that is made of those messages; what they raise is its last word."""
+    """An answer that streams those messages. An exception becomes the last message."""
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return Stream(_enveloped(messages), media_type=STREAMED, status_code=200, headers=headers)
 
@@ -184,7 +184,7 @@ async def _enveloped(messages: AsyncIterator[object]) -> AsyncIterator[bytes]:
         async for message in messages:
             yield envelope(message)
         yield envelope({}, END)
-    except Exception as problem:  # noqa: BLE001 - the status is sent already; the error is the last message
+    except Exception as problem:  # noqa: BLE001 - the status was sent already; the error becomes the last message
         yield envelope(_last(problem), END)
     finally:
         await messages.aclose()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The code interpreter: contexts that keep their state, and code that runs in them. Each is one of our code
+"""The code interpreter: contexts that keep their state, and code that runs in them. Each context is one of our code
 sessions."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Context:
         self.state = state
         self.count = 0
         self.turn = asyncio.Lock()
-        self.prepared = language != "python"  # its interpreter knows E2B's own forms of values
+        self.prepared = language != "python"  # whether its interpreter has E2B's formatters (`drivers/forms.py`)
         self.session = open_session(_Inside(reached, state, cwd), language)
 
     def told(self) -> dict[str, str]:
@@ -91,7 +91,7 @@ async def _default(server: Server, reached: Reached, language: str) -> Context:
     if context is None:
         context = await _new(server, reached, language, None)
         first = state.contexts.get(state.default_contexts.setdefault(language, context.id))
-        if first is not None and first is not context:  # somebody else was faster
+        if first is not None and first is not context:  # another request was faster
             del state.contexts[context.id]
             return first
         state.default_contexts[language] = context.id
@@ -99,14 +99,14 @@ async def _default(server: Server, reached: Reached, language: str) -> Context:
 
 
 async def _defaults(server: Server, reached: Reached) -> None:
-    """Two are always there. They cost nothing: an interpreter starts with the first code."""
+    """Makes the two contexts that always exist. They cost nothing: an interpreter starts with the first code."""
     for language in ("python", "node"):
         await _default(server, reached, language)
 
 
 @post("/contexts", status_code=201, **_PLAIN)
 async def create(request: Asking, server: Server, access: Access) -> dict[str, str]:
-    """A new context. Its interpreter starts with the first code."""
+    """Makes a context. Its interpreter starts with the first code."""
     asked = msgspec.json.decode(await _body(request), type=messages.CreateContext)
     reached = await there(server, access, request)
     await _defaults(server, reached)
@@ -115,7 +115,7 @@ async def create(request: Asking, server: Server, access: Access) -> dict[str, s
 
 @get("/contexts", **_PLAIN)
 async def listing(request: Asking, server: Server, access: Access) -> list[dict[str, str]]:
-    """The contexts of the sandbox, the default ones first."""
+    """The contexts of the sandbox, default ones first."""
     reached = await there(server, access, request)
     await _defaults(server, reached)
     return [one.told() for one in server.e2b.of(reached.id).contexts.values()]
@@ -123,7 +123,7 @@ async def listing(request: Asking, server: Server, access: Access) -> list[dict[
 
 @post("/contexts/{context:str}/restart", status_code=200, **_PLAIN)
 async def restart(request: Asking, server: Server, access: Access, context: str) -> None:
-    """A new interpreter for a context, without state."""
+    """Gives a context a new interpreter, without state."""
     found = _known(server.e2b.of((await there(server, access, request)).id), context)
     await server.run(found.session.restart)
     found.count, found.prepared = 0, found.language != "python"
@@ -140,7 +140,7 @@ async def remove(request: Asking, server: Server, access: Access, context: str) 
 
 @post("/execute", status_code=200, **_PLAIN)
 async def execute(request: Asking, server: Server, access: Access) -> Stream:
-    """Runs code; the answer is a line of JSON for each thing that it prints, shows or raises."""
+    """Runs code. The answer has a line of JSON for each thing that it prints, shows or raises."""
     asked = msgspec.json.decode(await _body(request), type=messages.Execute)
     reached = await there(server, access, request)
     if asked.context_id and asked.language:
@@ -164,7 +164,7 @@ async def _lines(reached: Reached, execution: Execution, count: int) -> AsyncIte
             yield _line(one)
     except CommandError as problem:
         if reached.ended:
-            raise  # a connection that breaks has clients ask whether the sandbox still runs
+            raise  # this breaks the connection, which makes clients check whether the sandbox still runs
         yield _line({"type": "error", "name": "UnexpectedEndOfExecution", "value": str(problem), "traceback": ""})
     finally:
         await asyncio.shield(said.aclose())  # type: ignore[attr-defined]

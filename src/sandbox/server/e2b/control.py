@@ -1,4 +1,4 @@
-"""The control plane: create, list, look at, extend, pause and end sandboxes, as E2B's API has it."""
+"""The control plane: create, list, inspect, extend, pause and end sandboxes, as in E2B's API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Seconds = Annotated[int, Meta(ge=0, le=10**9)]
 
 
 def plain(verb: str) -> dict[str, Any]:
-    """What the routes of the control plane have in common. No access token of a sandbox is good for them."""
+    """Options that the routes of the control plane share. They do not accept a sandbox's access token."""
     return {"opt": {"verb": verb}, "include_in_schema": False, "exception_handlers": {Exception: answer}}
 
 
@@ -72,11 +72,11 @@ class Timeout(Struct):
 
 
 async def read(request: Asking, type: type[msgspec.Struct]) -> Any:
-    """The body of a request; none at all is an empty one."""
+    """The body of a request. No body counts as an empty object."""
     return msgspec.json.decode(await request.body() or b"{}", type=type)
 
 
-# -- one that begins
+# -- creating
 
 
 @post(["/sandboxes", "/v2/sandboxes"], status_code=201, **plain("create"))
@@ -87,7 +87,7 @@ async def create(request: Asking, server: Server, access: Access) -> dict[str, A
     if asked.template in TEMPLATES:
         reached = await server.run(lambda: server.reach.add(start(server, access, config, "")))
     else:
-        require(access, "host")  # as for any restore: it has whatever its maker was allowed
+        require(access, "host")  # as for any restore: it may do whatever the saved sandbox was allowed to
         reached = await _restored(server, asked.template, asked.timeout)
     state = SandboxState(template=asked.template, ends=now() + asked.timeout)
     state.started = now()
@@ -103,14 +103,14 @@ async def create(request: Asking, server: Server, access: Access) -> dict[str, A
 
 
 async def _sweep(server: Server) -> None:
-    """What E2B's clients made is gone when its sandbox has ended, however it ended."""
+    """Drops what E2B's clients made in sandboxes that have ended, however they ended."""
     server.reach.forget_ended()
     server.e2b.forget_all_but(server.reach.living())
     await server.run(server.e2b.clear)
 
 
 async def _restored(server: Server, name: str, timeout: int) -> Reached:
-    """A sandbox that goes on from a snapshot."""
+    """Starts a sandbox from a snapshot."""
     try:
         return await server.run(lambda: _restore(server, name, {"limits": {"lifetime": max(1, timeout)}}))
     except NotFound:
@@ -123,13 +123,13 @@ def _restore(server: Server, name: str, config: dict[str, Any]) -> Reached:
 
 
 def _config(asked: NewSandbox) -> dict[str, Any]:
-    """What is asked for in our words. Raises E2bRefusal for what there is not here."""
+    """The request as our configuration. Raises E2bRefusal for what is not supported here."""
     for name, wanted in (("mcp", asked.mcp), ("iam", asked.iam), ("volumeMounts", asked.volumes)):
         if wanted:
             raise not_supported(name)
     if asked.auto_pause and asked.auto_pause_memory is False:
         raise not_supported("a pause that keeps files alone")
-    # An overlay, so that forks and snapshots have the workspace as it was, and not the same one.
+    # An overlay, so that forks and snapshots get a copy of the workspace and do not share it.
     files = {"also_at": HOME, "overlay": True}
     config: dict[str, Any] = {"limits": {"lifetime": max(1, asked.timeout)}, "filesystem": files}
     hosts = hosts_of(asked.network or Network(), asked.allow_internet_access)
@@ -137,7 +137,7 @@ def _config(asked: NewSandbox) -> dict[str, Any]:
 
 
 def hosts_of(network: Network, internet: bool | None) -> list[str] | None:
-    """The hosts that may be reached; None is whatever the owner allows. Raises E2bRefusal."""
+    """The hosts that may be reached; None means whatever the owner allows. Raises E2bRefusal."""
     for name in ("mask_request_host", "egress_proxy", "rules"):
         if getattr(network, name):
             raise not_supported(f"network.{name}")
@@ -151,12 +151,12 @@ def hosts_of(network: Network, internet: bool | None) -> list[str] | None:
     return [] if internet is False or network.deny_out else None
 
 
-# -- those there are
+# -- listing and ending
 
 
 @get("/v2/sandboxes", **plain("read"))
 async def listing(request: Asking, server: Server, access: Access) -> Response[list[dict[str, Any]]]:
-    """Those that run or are paused, and that the token reaches: also those of other programs."""
+    """The running and paused sandboxes that the token reaches, including those of other programs."""
     wanted = Filter.read(request.query_params)
     found = [shapes.listed(server, one) for one in await _entries(server, access)]
     shown, following = page([one for one in found if wanted.has(one)], wanted)
@@ -165,7 +165,7 @@ async def listing(request: Asking, server: Server, access: Access) -> Response[l
 
 @get("/sandboxes", **plain("read"))
 async def listing_running(request: Asking, server: Server, access: Access) -> list[dict[str, Any]]:
-    """As older clients ask: those that run."""
+    """The running sandboxes, for older clients."""
     wanted = Filter.read({**request.query_params, "state": "running"})
     found = [shapes.listed(server, one) for one in await _entries(server, access)]
     return [one for one in found if wanted.has(one)]
@@ -182,7 +182,7 @@ async def _entries(server: Server, access: Access) -> list[Entry]:
 
 
 async def reached_of(server: Server, access: Access, id: str) -> Reached:
-    """The running or paused sandbox of that whole id. Raises E2bRefusal."""
+    """The running or paused sandbox with exactly that id. Raises E2bRefusal."""
     try:
         if whole_id(id):
             reached = await server.run(lambda: server.reach.get(id, access))
@@ -211,7 +211,7 @@ async def kill(server: Server, access: Access, id: str) -> None:
 
 @get("/sandboxes/{id:str}/metrics", **plain("read"))
 async def metrics(request: Asking, server: Server, access: Access, id: str) -> list[dict[str, Any]]:
-    """What the sandbox uses now, unless only another time is asked for."""
+    """The resources that the sandbox uses now; empty when only another time was asked for."""
     reached = await reached_of(server, access, id)
     entry = await server.run(lambda: entry_of(server, access, reached.id))
     moment = now()
@@ -229,7 +229,7 @@ async def metrics(request: Asking, server: Server, access: Access, id: str) -> l
 
 @post("/sandboxes/{id:str}/timeout", status_code=204, **plain("kill"))
 async def set_timeout(request: Asking, server: Server, access: Access, id: str) -> None:
-    """Has a sandbox end after so many seconds from now."""
+    """Sets how many seconds from now the sandbox ends."""
     asked: Timeout = await read(request, Timeout)
     reached = await reached_of(server, access, id)
     await endings.extend(server, access, reached, TIMEOUT if asked.timeout is UNSET else asked.timeout)
@@ -237,7 +237,7 @@ async def set_timeout(request: Asking, server: Server, access: Access, id: str) 
 
 @post(["/sandboxes/{id:str}/connect", "/v2/sandboxes/{id:str}/connect"], status_code=200, **plain("read"))
 async def connect(request: Asking, server: Server, access: Access, id: str) -> Response[dict[str, Any]]:
-    """What a client needs to use a sandbox. One that is paused goes on; one that runs never ends earlier by this."""
+    """What a client needs to use a sandbox. Resumes a paused one; never makes a running one end earlier."""
     asked: Timeout = await read(request, Timeout)
     reached = await reached_of(server, access, id)
     state = server.e2b.of(id)
@@ -255,7 +255,7 @@ async def connect(request: Asking, server: Server, access: Access, id: str) -> R
 
 @post("/sandboxes/{id:str}/resume", status_code=201, **plain("kill"))
 async def resume(request: Asking, server: Server, access: Access, id: str) -> dict[str, Any]:
-    """Has a paused sandbox go on."""
+    """Resumes a paused sandbox."""
     asked: Timeout = await read(request, Timeout)
     reached = await reached_of(server, access, id)
     if not reached.paused:
@@ -267,7 +267,7 @@ async def resume(request: Asking, server: Server, access: Access, id: str) -> di
 
 @post("/sandboxes/{id:str}/pause", status_code=204, **plain("kill"))
 async def pause(request: Asking, server: Server, access: Access, id: str) -> None:
-    """Stops everything inside; it stays in memory, and has no end unless the owner set one."""
+    """Freezes everything inside. It stays in memory, without a time limit unless the owner set one."""
     asked = msgspec.json.decode(await request.body() or b"{}", type=dict[str, Any])
     if asked.get("memory") is False:
         raise not_supported("a pause that keeps files alone")
@@ -279,7 +279,7 @@ async def pause(request: Asking, server: Server, access: Access, id: str) -> Non
 
 @put("/sandboxes/{id:str}/network", status_code=204, **plain("network"))
 async def network(request: Asking, server: Server, access: Access, id: str) -> None:
-    """Changes which hosts may be reached. Without scope `host`: only to fewer."""
+    """Changes which hosts may be reached. Without scope `host`, only to fewer."""
     asked: Network = await read(request, Network)
     reached = await reached_of(server, access, id)
     hosts = hosts_of(asked, asked.allow_internet_access)
@@ -289,7 +289,7 @@ async def network(request: Asking, server: Server, access: Access, id: str) -> N
     await server.run(lambda: reached.call(method, {"allowed_hosts": hosts}))
 
 
-# -- what there is not
+# -- what is not supported
 
 
 EVERY = [HttpMethod.GET, HttpMethod.POST, HttpMethod.PUT, HttpMethod.PATCH, HttpMethod.DELETE]
@@ -303,7 +303,7 @@ EVERY = [HttpMethod.GET, HttpMethod.POST, HttpMethod.PUT, HttpMethod.PATCH, Http
     **plain("read"),
 )  # fmt: skip
 async def missing(request: Asking) -> None:
-    """Templates, volumes, secrets and logs of E2B's cloud."""
+    """Templates, volumes, secrets and logs of E2B's cloud, which do not exist here."""
     raise E2bRefusal(501, "this part of E2B's API is not supported by this server; see docs/integrations/e2b.md")
 
 

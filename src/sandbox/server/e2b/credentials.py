@@ -1,7 +1,8 @@
-"""Who a request of an E2B client is from: an API key, a sandbox's access token, or a signed URL.
+"""Credentials of E2B clients: an API key, a sandbox's access token, or a signed URL.
 
-An API key is one of our bearer tokens. For each sandbox and token there is one access token, made of both with a key
-that lives as long as the server: nothing is kept, revoking the bearer token ends it, and it opens that sandbox alone.
+An API key is one of our bearer tokens. For each sandbox and bearer token there is one access token, derived from both
+with a key that lives as long as the server. So nothing is stored, revoking the bearer token ends it, and it opens only
+that sandbox.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
 from sandbox.server.tokens import Tokens
 
-SURFACE = "e2b"  # what a sandbox's access token is good for: routes of this package, and no others
+SURFACE = "e2b"  # marks the routes that accept a sandbox's access token
 FILES = "/files"
 _KEY, _TOKEN, _TRAFFIC = b"x-api-key", b"x-access-token", b"e2b-traffic-access-token"
-ONCE = (_KEY, _TOKEN, _TRAFFIC, b"e2b-sandbox-id", b"e2b-sandbox-port")  # headers that a request has once
+ONCE = (_KEY, _TOKEN, _TRAFFIC, b"e2b-sandbox-id", b"e2b-sandbox-port")  # headers that may occur only once
 _FORM = re.compile(r"sbe_((?:file-)?[0-9a-f]{8})_([0-9a-f]{64})")
 _SIGNATURE = re.compile(r"v1_[A-Za-z0-9+/]{43}")
 _EXPIRES = re.compile(r"-?[0-9]{1,12}")
@@ -33,7 +34,7 @@ _OPERATIONS = {"GET": "read", "POST": "write"}
 
 
 class Credentials:
-    """Used from the event loop alone."""
+    """Used only from the event loop."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -41,20 +42,20 @@ class Credentials:
         self._signers: dict[str, set[str]] = {}  # sandbox -> ids of tokens that were given an access token for it
 
     def access_token(self, sandbox: str, access: Access) -> str:
-        """What opens that sandbox for whoever has this access."""
+        """The access token for that sandbox and this access."""
         self._signers.setdefault(sandbox, set()).add(access.token)
         return self._made(sandbox, access.token)
 
     def forget(self, living: set[str]) -> None:
-        """Sandboxes that have ended sign nothing any more."""
+        """Makes signatures for sandboxes that have ended invalid."""
         self._signers = {sandbox: ids for sandbox, ids in self._signers.items() if sandbox in living}
 
     def offered(self, scope: Any, headers: dict[bytes, bytes]) -> bool:
-        """Whether the request has a credential of this kind."""
+        """Whether the request has one of these credentials."""
         return any(name in headers for name in (_KEY, _TOKEN, _TRAFFIC)) or _signed(scope)
 
     def check(self, scope: Any, headers: dict[bytes, bytes]) -> Access | None:
-        """Whose request it is; None when it is nobody's. Raises E2bRefusal for a signature that has expired."""
+        """The request's access; None when the credential is wrong. Raises E2bRefusal for an expired signature."""
         if _KEY in headers:
             return self._tokens.check(headers[_KEY].decode("latin-1").strip().removeprefix("e2b_"))
         for name in (_TOKEN, _TRAFFIC):
@@ -79,7 +80,7 @@ class Credentials:
         return Access(whole.name, whole.scopes, frozenset([sandbox]), token, SURFACE)
 
     def _of_signature(self, scope: Any) -> Access | None:
-        """A signature names no sandbox where all have one address: it is the one whose token made it."""
+        """Finds the sandbox by trying its tokens: where all sandboxes share an address, a signed URL names none."""
         asked = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=16))
         given, expires = asked.get("signature", ""), asked.get("signature_expiration")
         if not _SIGNATURE.fullmatch(given) or (expires is not None and not _EXPIRES.fullmatch(expires)):
@@ -104,7 +105,7 @@ class Credentials:
 
 
 def in_their_words(scope: Any, refused: Refusal) -> Refusal:
-    """A refusal as the client that sent the request can read it."""
+    """The refusal, in the form that the client can read: E2B's for an E2B client."""
     if isinstance(refused, E2bRefusal) or not any(name in ONCE for name, _ in scope["headers"]):
         return refused
     told = E2bRefusal(refused.status, refused.message)

@@ -1,7 +1,7 @@
-"""What happens when a sandbox's time is over: it ends, or, where its client asked for that, it is paused.
+"""What happens when a sandbox's time is up: it ends or, if its client asked for that, it is paused.
 
-One that ends does so by its own `limits.lifetime`, with or without this server. One that is to be paused has no such
-end but its owner's, and a timer here.
+Ending is done by the sandbox's own `limits.lifetime`, with or without this server. Pausing is done by a timer here; the
+sandbox then has no lifetime of its own, only the owner's limit.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sandbox.server.reach import Reached
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 
-TIMEOUT = 300  # seconds that a sandbox lives, unless the client says how many
+TIMEOUT = 300  # seconds that a sandbox lives, unless the client sets another timeout
 
 
 async def extend(server: Server, access: Access, reached: Reached, seconds: int) -> None:
-    """Has its time be over after so many seconds from now. Without scope `host`, not later than its owner allows."""
+    """Sets the sandbox's time to `seconds` from now. Without scope `host`, raises Denied if its owner allows less."""
     state = server.e2b.of(reached.id)
 
     def change() -> None:
@@ -37,21 +37,21 @@ async def extend(server: Server, access: Access, reached: Reached, seconds: int)
 
 
 async def begin_to_pause(server: Server, access: Access, reached: Reached, state: SandboxState, seconds: int) -> None:
-    """For a new sandbox: it is paused after so many seconds, and does not end."""
+    """Makes a new sandbox pause after `seconds`, instead of ending."""
     state.pauses = True
     await server.run(lambda: _no_end(server, access.may("host"), reached))
     _set_timer(server, reached, state, max(1, seconds))
 
 
 async def pause(server: Server, access: Access, reached: Reached) -> None:
-    """Stops everything inside; it stays in memory, and has no end unless the owner set one."""
+    """Freezes everything inside. It stays in memory, without a time limit unless the owner set one."""
     server.e2b.of(reached.id).stop_timer()
     await server.run(reached.sandbox.pause)
     await server.run(lambda: _no_end(server, access.may("host"), reached))
 
 
 async def wake(server: Server, reached: Reached) -> None:
-    """Has a paused sandbox go on for the usual time, if it is one that wakes when somebody uses it."""
+    """Resumes a paused sandbox for the default time, if it is one that resumes when it is used."""
     state = server.e2b.of(reached.id)
     async with state.waking:
         if not (state.wakes and reached.paused):
@@ -62,7 +62,7 @@ async def wake(server: Server, reached: Reached) -> None:
 
 
 def _no_end(server: Server, host: bool, reached: Reached) -> None:
-    """As late as its owner allows, or never. May block."""
+    """Sets the lifetime to the most that its owner allows, or to none. May block."""
     wanted = m.Extend(lifetime=None)
     if not host:
         try:

@@ -1,4 +1,4 @@
-"""One piece of code in a context, and what it says, in the words of E2B's code interpreter."""
+"""Runs one piece of code in a context, and reports its output in the form of E2B's code interpreter."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sandbox.server.server import Server
     from sandbox.sessions.result import CodeResult, RichOutput
 
-AHEAD = 64  # things that are said before somebody reads them; then the code waits
-PING = 5.0  # seconds until a silent stream says something: only who writes learns that nobody reads
+AHEAD = 64  # messages that may be unread; then the code waits
+PING = 5.0  # seconds of silence before a keepalive is sent: only by writing do we notice that the client has left
 FORMS = {
     "text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
     "image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex", "application/json": "json",
@@ -30,24 +30,24 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
 
 class Execution:
-    """Runs code once, when those before it in the same context have ended."""
+    """Runs code once, after any earlier code in the same context has ended."""
 
     def __init__(self, server: Server, context: Context, code: str, variables: Mapping[str, str]) -> None:
-        """`variables` are set while it runs. Raises E2bRefusal."""
+        """`variables` are set while the code runs. Raises E2bRefusal."""
         self._server, self._session, self._turn = server, context.session, context.turn
         self._context = context
         self._code = code
         self._before, self._after = environment(context.language, variables, context.state.envs)
         self._said: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(AHEAD)
         self._loop = asyncio.get_running_loop()
-        self._left = False  # nobody listens any more
+        self._left = False  # whether the client has left
 
     async def run(self) -> AsyncIterator[dict[str, Any]]:
-        """What the code says, until it has ended. Who stops listening interrupts it; the state stays.
+        """The code's output, until it has ended. Leaving early interrupts the code; the context's state is kept.
 
-        Raises CommandError when the interpreter is not there, or ended meanwhile.
+        Raises CommandError when the interpreter cannot be started, or ended meanwhile.
         """
-        async with self._turn:  # one who leaves before it is their turn interrupts nobody
+        async with self._turn:  # leaving before it is our turn must not interrupt other code
             async for said in self._run():
                 yield said
 
@@ -70,7 +70,7 @@ class Execution:
             await asyncio.shield(self._leave(work))
 
     async def _leave(self, work: asyncio.Future[CodeResult]) -> None:
-        """Nobody listens: what waits to be said is dropped, and code that still runs is interrupted."""
+        """The client has left: drops unread output, and interrupts code that is still running."""
         self._left = True
         if not work.done():
             await self._server.run(self._session.interrupt)
@@ -78,10 +78,10 @@ class Execution:
             while not self._said.empty():
                 self._said.get_nowait()
             await asyncio.wait([work], timeout=0.05)
-        work.exception()  # it has been seen
+        work.exception()  # retrieved, so that asyncio does not log it
 
     def _work(self) -> CodeResult:
-        """In a thread."""
+        """Runs in a thread."""
         if not self._context.prepared:
             self._session.run(_forms())
             self._context.prepared = True
@@ -112,7 +112,7 @@ def _forms() -> str:
 
 
 def shown(output: RichOutput) -> dict[str, Any]:
-    """A value to show. What has a form of its own there gets it; the rest is `extra`."""
+    """A value to show. Formats that E2B has a field for go there; the rest goes to `extra`."""
     told: dict[str, Any] = {"type": "result", "is_main_result": output.is_result}
     extra: dict[str, Any] = {}
     for form, value in output.data.items():
@@ -122,12 +122,12 @@ def shown(output: RichOutput) -> dict[str, Any]:
             extra[form] = value
     text = told.get("text")
     if isinstance(text, str) and len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        told["text"] = text[1:-1]  # as E2B's does: a string is shown without its quotes
+        told["text"] = text[1:-1]  # like E2B, which shows a string without its quotes
     return {**told, "extra": extra} if extra else told
 
 
 def environment(language: str, variables: Mapping[str, str], lasting: Mapping[str, str]) -> tuple[str, str]:
-    """Code that sets variables for one run, and code that puts back what was there. Raises E2bRefusal."""
+    """Code that sets variables for one run, and code that resets them to the sandbox's own. Raises E2bRefusal."""
     if not variables:
         return "", ""
     for name in variables:

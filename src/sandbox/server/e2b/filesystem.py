@@ -1,4 +1,4 @@
-"""`filesystem.Filesystem`: what is where in a sandbox, and changes to that. Content is in `transfer.py`."""
+"""`filesystem.Filesystem`: listing, moving, removing and watching files in a sandbox. Content: see `transfer.py`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STREAM: dict[str, Any] = {**_UNARY, "exception_handlers": {Exception: connect.a
 
 
 def entry(reached: Reached, path: str) -> dict[str, Any]:
-    """What is at a path; of a link, what it leads to. Raises OSError."""
+    """What is at a path; links are followed. Raises OSError."""
     target = _link(reached, path)
     try:
         found = reached.call("stat", m.OnePath(path))
@@ -74,7 +74,7 @@ def _told(path: str, found: dict[str, Any], target: str | None, more: dict[str, 
 
 
 def shown(name: str) -> str:
-    """A name inside as JSON can show it: what is not UTF-8 there is replaced."""
+    """A name inside, as JSON can show it: bytes that are not UTF-8 are replaced."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
@@ -88,7 +88,7 @@ async def stat(request: Asking, server: Server, access: Access) -> dict[str, Any
 
 @post("/filesystem.Filesystem/MakeDir", **_UNARY)
 async def make_dir(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """Makes a directory and those above it; one that is there is an error that clients know."""
+    """Makes a directory and those above it. One that exists already is an error, which clients expect."""
     asked = await connect.read(request, messages.OnePath)
     reached = await _here(server, access, request)
     path = resolved(server, reached, asked.path)
@@ -104,7 +104,7 @@ async def make_dir(request: Asking, server: Server, access: Access) -> dict[str,
 
 @post("/filesystem.Filesystem/Move", **_UNARY)
 async def move(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """Renames, and makes the directories above the new name."""
+    """Renames a file, and makes the directories above its new name."""
     asked = await connect.read(request, messages.Move)
     reached = await _here(server, access, request)
     old, new = resolved(server, reached, asked.source), resolved(server, reached, asked.destination)
@@ -120,7 +120,7 @@ async def move(request: Asking, server: Server, access: Access) -> dict[str, Any
 
 @post("/filesystem.Filesystem/Remove", **_UNARY)
 async def remove(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """Removes a file, or a directory with all that is in it. What is not there is no error."""
+    """Removes a file, or a directory with everything in it. A missing path is no error."""
     asked = await connect.read(request, messages.OnePath)
     reached = await _here(server, access, request)
 
@@ -136,7 +136,7 @@ async def remove(request: Asking, server: Server, access: Access) -> dict[str, A
 
 @post("/filesystem.Filesystem/ListDir", **_UNARY)
 async def list_dir(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """What is in a directory, and in those below it as deep as is asked. Links are not followed."""
+    """What is in a directory and, down to the requested depth, below it. Links are not followed."""
     asked = await connect.read(request, messages.ListDir)
     reached = await _here(server, access, request)
     return {
@@ -176,7 +176,7 @@ async def _here(server: Server, access: Access, request: Asking) -> Reached:
 
 @post("/filesystem.Filesystem/WatchDir", **_STREAM)
 async def watch_dir(request: Asking, server: Server, access: Access) -> Stream:
-    """What happens in a directory, as it happens."""
+    """Streams what happens in a directory, as it happens."""
     asked = await connect.only(request, messages.WatchDirectory)
     reached = await _here(server, access, request)
     limit = connect.deadline(request)
@@ -189,7 +189,7 @@ async def watch_dir(request: Asking, server: Server, access: Access) -> Stream:
 async def _watched(
     server: Server, reached: Reached, watcher: watching.Watcher, ping: float, limit: float | None
 ) -> AsyncIterator[dict[str, Any]]:
-    """What a stream of a watcher says."""
+    """The messages of a watcher's stream."""
     yield {"start": {}}
     happening = watching.events(server, watcher, ping, limit)
     try:
@@ -204,19 +204,19 @@ async def _watched(
 
 
 def _event(reached: Reached, watcher: watching.Watcher, said: watching.Said) -> dict[str, Any]:
-    """What happened, and where that was asked for what is there now."""
+    """An event and, if the client asked for it, what is at that path now."""
     told: dict[str, Any] = {"name": said.name, "type": f"EVENT_TYPE_{said.type}"}
     if watcher.entries:
         try:
             told["entry"] = entry(reached, os.path.join(watcher.path, said.name))
         except OSError:
-            pass  # it is gone again
+            pass  # it was removed meanwhile
     return told
 
 
 @post("/filesystem.Filesystem/CreateWatcher", **_UNARY)
 async def create_watcher(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """Begins to watch; what happens is asked for by `GetWatcherEvents`."""
+    """Begins to watch. `GetWatcherEvents` returns the events."""
     asked = await connect.read(request, messages.WatchDirectory)
     reached = await _here(server, access, request)
     state = server.e2b.of(reached.id)
@@ -229,7 +229,7 @@ async def create_watcher(request: Asking, server: Server, access: Access) -> dic
 
 @post("/filesystem.Filesystem/GetWatcherEvents", **_UNARY)
 async def watcher_events(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """What has happened since it was last asked for."""
+    """What has happened since the last call."""
     asked = await connect.read(request, messages.OfWatcher)
     reached = await _here(server, access, request)
     watcher = server.e2b.of(reached.id).watchers.get(asked.watcher_id)

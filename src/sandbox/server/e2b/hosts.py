@@ -1,7 +1,7 @@
-"""Which sandbox a request is for: by its headers, or by the name it was sent to, `PORT-ID.DOMAIN`.
+"""Finds which sandbox a request is for: by its headers, or by the host name it was sent to, `PORT-ID.DOMAIN`.
 
-With `E2B_SANDBOX_URL` every sandbox has one address, and clients send its id in a header. With `E2B_DOMAIN` each port
-of each sandbox has a name. A port other than E2B's own two is what a program inside serves: see `routes/ports.py`.
+With `E2B_SANDBOX_URL`, all sandboxes share one address, and clients send the id in a header. With `E2B_DOMAIN`, each
+port of each sandbox has a host name. Any port but E2B's own two belongs to a program inside: see `routes/ports.py`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from litestar.types import Send
 
-DAEMON, INTERPRETER = 49983, 49999  # ports that mean E2B's own services
+DAEMON, INTERPRETER = 49983, 49999  # the ports of E2B's own services
 API = "api."
 _NAME = re.compile(r"([0-9]{1,5})-(vm-[0-9a-f]{8,32})\.(.+)", re.IGNORECASE)
 _ID = re.compile(r"vm-[0-9a-f]{8,32}")
 
 
 def base_name(host: str) -> str:
-    """The server's own name in a host that it answers for: what is left of `api.NAME` and `PORT-ID.NAME`."""
+    """The server's own name in a host name: the NAME of `api.NAME` and `PORT-ID.NAME`."""
     form = _NAME.fullmatch(host)
     if form is not None:
         return form[3]
@@ -27,7 +27,7 @@ def base_name(host: str) -> str:
 
 
 def whole_id(text: str) -> bool:
-    """Whether that is a sandbox's id and not the beginning of one, or a name."""
+    """Whether that is a complete sandbox id, not a shortened one or a name."""
     return _ID.fullmatch(text) is not None
 
 
@@ -41,7 +41,7 @@ def addressed(scope: Any) -> str:
 
 
 def route(scope: Any, send: Send) -> Send:
-    """Reads `PORT-ID.DOMAIN`: sets which sandbox the request is for, and leads other ports to what serves them."""
+    """Reads `PORT-ID.DOMAIN`: notes which sandbox the request is for, and routes other ports to the program inside."""
     host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
     form = _NAME.fullmatch(host)
     if form is None:
@@ -57,7 +57,7 @@ def route(scope: Any, send: Send) -> Send:
 
 
 def _without(prefix: bytes, send: Send) -> Send:
-    """A redirect names the path as the caller sees it."""
+    """Removes the prefix from redirects, so that they name the path as the caller sees it."""
 
     async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""Which sandboxes a client wants to see, and how many at a time."""
+"""Filters and pages of a listing of sandboxes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATES = ("running", "paused")
 
 
 class Filter(msgspec.Struct, kw_only=True):
-    """What is wanted. `after` is where the last page ended."""
+    """What a client wants to see. `after` is where the last page ended."""
 
     states: frozenset[str] = frozenset(STATES)
     metadata: dict[str, str] = {}
@@ -48,7 +48,7 @@ class Filter(msgspec.Struct, kw_only=True):
         )
 
     def has(self, told: dict[str, Any]) -> bool:
-        """Whether a sandbox is one of those."""
+        """Whether a sandbox matches."""
         started = datetime.fromisoformat(told["startedAt"])
         return (
             told["state"] in self.states
@@ -59,7 +59,7 @@ class Filter(msgspec.Struct, kw_only=True):
 
 
 def page(found: list[dict[str, Any]], wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:
-    """One page, and what to ask for to get the next."""
+    """One page, and the token for the next one; None on the last page."""
 
     def place(told: dict[str, Any]) -> tuple[str, str]:
         return told["startedAt"], told["sandboxID"]

@@ -1,4 +1,4 @@
-"""The messages of E2B's daemon, as types. Names are in camel case on the wire; what is unknown is ignored, as there."""
+"""The messages of E2B's daemon, as types. Names are camel case on the wire; unknown fields are ignored, as in E2B."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ProcessConfig(Wire):
 
 
 class Start(Wire):
-    """Without `stdin` an old client means one; a new client says which."""
+    """`stdin` defaults to true for old clients, which do not send it but expect a stdin."""
 
     process: ProcessConfig
     pty: Pty | None = None
@@ -78,7 +78,7 @@ class SendData(Wire):
 
 
 class StreamedInput(Wire):
-    """One message of a stream of input: which process, then what to give it."""
+    """One message of a stream of input: first which process, then the input."""
 
     start: OfProcess | None = None
     data: SendData | None = None

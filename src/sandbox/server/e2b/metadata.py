@@ -1,5 +1,5 @@
-"""Metadata of files: extended attributes `user.e2b.NAME`, as E2B's own daemon keeps them, so that they move with the
-file, and into forks and snapshots."""
+"""Metadata of files, stored as extended attributes `user.e2b.NAME` like E2B's own daemon does, so that it moves with
+the file, and into forks and snapshots."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sandbox.server.reach import Reached
 
 HEADER = "x-metadata-"
 PREFIX = "user.e2b."
-MOST = 64  # of one file
+MOST = 64  # entries for one file
 _KEY = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]{1,200}")
 _VALUE = re.compile(r"[\x20-\x7e]{0,4096}")
-_WITHOUT = (errno.ENOTSUP, errno.ENOSYS, errno.EPERM, errno.EACCES)  # of file systems and engines that have none
+_WITHOUT = (errno.ENOTSUP, errno.ENOSYS, errno.EPERM, errno.EACCES)  # from file systems and engines without attributes
 
 
 def asked(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What an upload's headers say. Raises E2bRefusal."""
+    """The metadata in an upload's headers. Raises E2bRefusal."""
     found = {name.lower().removeprefix(HEADER): value for name, value in headers if name.lower().startswith(HEADER)}
     for key, value in found.items():
         if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
@@ -33,7 +33,7 @@ def asked(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def replace(reached: Reached, path: str, wanted: Mapping[str, str]) -> None:
-    """Has a file that was written have this metadata and no other. May block. Raises OSError, E2bRefusal."""
+    """Replaces all metadata of a file. May block. Raises OSError, E2bRefusal."""
     if isinstance(reached.sandbox, Client):
         if wanted:
             raise not_supported("metadata of files in a sandbox of another program")
@@ -74,7 +74,7 @@ def _attributes(reached: Reached, path: str, *, below: bool) -> list[list[Any]]:
 
 
 def _readable(pairs: list[list[bytes]]) -> dict[str, str]:
-    """A program inside can set any attribute: what could not have been uploaded is not shown."""
+    """The attributes as metadata. Programs inside can set any attribute: what no upload could have set is left out."""
     found = {name.decode("latin-1").removeprefix(PREFIX): value.decode("latin-1") for name, value in pairs}
     right = {key: value for key, value in found.items() if _KEY.fullmatch(key) and _VALUE.fullmatch(value)}
     return dict(sorted(right.items())[:MOST])

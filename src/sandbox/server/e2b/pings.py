@@ -1,4 +1,4 @@
-"""Streams that say something now and then, so that nobody on the way takes them for dead, and that end in time."""
+"""Streams with keepalives, so that no proxy on the way takes them for dead, and with a deadline."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from litestar import Request
 from sandbox.server.e2b.connect import Failed
 
 T = TypeVar("T")
-PING = 50.0  # seconds without a message, unless the client says how many
+PING = 50.0  # seconds without a message before a keepalive, unless the client sets another interval
 
 
 def ping_of(request: Request[Any, Any, Any]) -> float:
-    """How long a stream may be silent."""
+    """How many seconds a stream may be silent."""
     text = request.headers.get("keepalive-ping-interval", "")
     return min(max(1.0, float(text)), 3600.0) if text.isascii() and text.isdigit() and len(text) < 6 else PING
 
 
 async def pinged(items: AsyncIterator[T], ping: float, limit: float | None = None) -> AsyncIterator[T | None]:
-    """The items, and None whenever none came for so long. Raises Failed after `limit` seconds."""
+    """The items, and None whenever none came for `ping` seconds. Raises Failed after `limit` seconds."""
     until = None if limit is None else time.monotonic() + limit
     waiting = asyncio.ensure_future(_next(items))
     try:

@@ -1,7 +1,7 @@
 """`process.Process`: commands and terminals in a sandbox.
 
-A command runs on when the client that started it leaves, and others can join it: it is one that is kept
-(`spawn(keep=…)`), under a name that nobody else has.
+A command keeps running when the client that started it leaves, and others can join it: it is started with
+`spawn(keep=…)`, under a unique name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 KEPT = "e2b-"
 SIGNALS: dict[object, int] = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9, 15: 15, 9: 9}
-GONE_AFTER = 2.0  # seconds that a killed command has to be gone, before the client is answered
+GONE_AFTER = 2.0  # seconds to wait for a killed command to be gone before the client gets an answer
 Asking = Request[Any, Any, Any]
 _UNARY: dict[str, Any] = {
     "opt": opt("exec"), "status_code": 200, "include_in_schema": False,
@@ -45,7 +45,7 @@ _STREAM: dict[str, Any] = {**_UNARY, "exception_handlers": {Exception: connect.a
 
 @post("/process.Process/Start", **_STREAM)
 async def start(request: Asking, server: Server, access: Access) -> Stream:
-    """Starts a command; the answer is its output, as it comes."""
+    """Starts a command. The answer is its output, as it arrives."""
     asked = await connect.only(request, messages.Start)
     reached = await there(server, access, request)
     check_user(reached, user_of(request))
@@ -74,7 +74,7 @@ async def start(request: Asking, server: Server, access: Access) -> Stream:
 
 @post("/process.Process/Connect", **_STREAM)
 async def join(request: Asking, server: Server, access: Access) -> Stream:
-    """The output of a command that runs, from now on."""
+    """The output of a running command, from now on."""
     asked = await connect.only(request, messages.OfProcess)
     reached = await there(server, access, request)
     limit, state = connect.deadline(request), server.e2b.of(reached.id)
@@ -86,7 +86,7 @@ async def join(request: Asking, server: Server, access: Access) -> Stream:
 async def _events(
     server: Server, process: Process, ping: float, limit: float | None = None
 ) -> AsyncIterator[dict[str, Any]]:
-    """What a stream of a process says. Who leaves, or is late, leaves the command running."""
+    """The messages of a process's stream. When the client leaves or the time is up, the command keeps running."""
     following = AsyncProcess(process, server.run)
     try:
         yield {"event": {"start": {"pid": process.pid}}}
@@ -112,11 +112,11 @@ def _end(result: ExecResult) -> dict[str, Any]:
     return told if result.exit_code == 0 else {**told, "error": result.note or f"exit status {result.exit_code}"}
 
 
-# -- those that run
+# -- running commands
 
 
 def _name(tag: str | None) -> str:
-    """The name that a command is kept under: nobody can guess it, so nobody joins it by starting another one."""
+    """The name that a command is kept under. It cannot be guessed, so nobody joins it by starting another command."""
     return f"{KEPT}{os.urandom(8).hex()}" + (f".{tag.encode().hex()[:32]}" if tag else "")
 
 
@@ -127,7 +127,7 @@ async def _running(server: Server, reached: Reached) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def _held(server: Server, reached: Reached, wanted: messages.Selector) -> AsyncIterator[Process]:
-    """A view of a command that runs, for one call. Raises Failed."""
+    """A view of a running command, for one call. Raises Failed."""
     process = await _joined(server, reached, wanted)
     try:
         yield process
@@ -136,7 +136,7 @@ async def _held(server: Server, reached: Reached, wanted: messages.Selector) -> 
 
 
 async def _joined(server: Server, reached: Reached, wanted: messages.Selector) -> Process:
-    """A view of a command that runs; the caller closes it. Raises Failed."""
+    """A view of a running command, which the caller closes. Raises Failed."""
     tag = None if wanted.tag is None else f".{wanted.tag.encode().hex()[:32]}"
     found = [
         str(one["keep"])
@@ -152,7 +152,7 @@ async def _joined(server: Server, reached: Reached, wanted: messages.Selector) -
 
 @post("/process.Process/List", **_UNARY)
 async def listing(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """The commands that run."""
+    """The running commands."""
     await connect.read(request, messages.Nothing)
     reached = await there(server, access, request)
     configs = server.e2b.of(reached.id).configs
@@ -171,7 +171,7 @@ async def listing(request: Asking, server: Server, access: Access) -> dict[str, 
 
 @post("/process.Process/SendInput", **_UNARY)
 async def send_input(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """Gives a command input."""
+    """Sends input to a command."""
     asked = await connect.read(request, messages.SendInput)
     async with _held(server, await there(server, access, request), asked.process) as process:
         await _write(server, process, asked.input)
@@ -180,7 +180,7 @@ async def send_input(request: Asking, server: Server, access: Access) -> dict[st
 
 @post("/process.Process/StreamInput", **{**_STREAM, "request_max_body_size": None})
 async def stream_input(request: Asking, server: Server, access: Access) -> Stream:
-    """Gives a command input, piece by piece and in order."""
+    """Sends input to a command, piece by piece and in order."""
     reached = await there(server, access, request)
     pieces = connect.envelopes(request, messages.StreamedInput)
     first = await anext(pieces, None)
@@ -221,7 +221,7 @@ async def close_stdin(request: Asking, server: Server, access: Access) -> dict[s
 
 @post("/process.Process/SendSignal", **_UNARY)
 async def send_signal(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """Ends a command, gently or not."""
+    """Sends SIGTERM or SIGKILL to a command."""
     asked = await connect.read(request, messages.SendSignal)
     number = SIGNALS[asked.signal]
     async with _held(server, await there(server, access, request), asked.process) as process:
@@ -230,7 +230,7 @@ async def send_signal(request: Asking, server: Server, access: Access) -> dict[s
 
 
 def _kill(process: Process) -> None:
-    """Returns when it is gone, as a rule."""
+    """Kills it, and waits up to GONE_AFTER seconds until it is gone."""
     process.kill()
     try:
         process.wait(GONE_AFTER)
@@ -240,7 +240,7 @@ def _kill(process: Process) -> None:
 
 @post("/process.Process/Update", **_UNARY)
 async def update(request: Asking, server: Server, access: Access) -> dict[str, Any]:
-    """Tells a terminal its new size."""
+    """Sets the size of a terminal."""
     asked = await connect.read(request, messages.Update)
     async with _held(server, await there(server, access, request), asked.process) as process:
         if asked.pty is not None:

@@ -1,4 +1,4 @@
-"""The sandbox that a request of an E2B client is for, and who may be its user there."""
+"""The sandbox that a request from an E2B client is for, and the user and paths it names there."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ USER, HOME = "user", "/home/user"
 
 
 def opt(verb: str) -> dict[str, str]:
-    """What a route of E2B's needs."""
+    """The options of a route that E2B's clients use in a sandbox."""
     return {"verb": verb, "surface": SURFACE}
 
 
 async def running(server: Server, access: Access, id: str, *, wakes: bool = True) -> Reached:
-    """The running sandbox of that id, which is whole. `wakes`: a paused one goes on, if its client wanted that.
+    """The running sandbox with exactly that id. `wakes`: resumes a paused one, if its client asked for that.
 
-    Raises E2bRefusal, also where the token has no reach.
+    Raises E2bRefusal, also when the token may not reach it.
     """
     if not whole_id(id):
         raise gone()
@@ -68,14 +68,14 @@ def user_of(request: Request[Any, Any, Any]) -> str:
 
 
 def check_user(reached: Reached, name: str) -> None:
-    """Raises E2bRefusal for any user but the one that there is."""
+    """Raises E2bRefusal for any user but the sandbox's only one."""
     environment = reached.sandbox.env if isinstance(reached.sandbox, Client) else reached.sandbox.environment
     if name not in ("", USER, environment.get("USER")):
         raise E2bRefusal(401, f"no user {name[:64]!r}: a sandbox has one user, and no command can become another")
 
 
 def home_of(reached: Reached) -> str | None:
-    """`/home/user`, where that leads to the sandbox's directory."""
+    """`/home/user`, if that is a link to the sandbox's directory; else None."""
     try:
         leads = reached.call("read_link", m.OnePath(HOME))["target"] == reached.sandbox.directory
     except (OSError, SandboxError):
@@ -84,9 +84,9 @@ def home_of(reached: Reached) -> str | None:
 
 
 def resolved(server: Server, reached: Reached, path: str) -> str:
-    """A path inside, whole: `~` and relative ones are meant from where clients are at home."""
+    """A path inside, made absolute: `~` and relative paths start at the client's home directory."""
     if path == "~" or path.startswith("~/"):
         path = path[2:]
     whole = os.path.join(server.e2b.of(reached.id).home or reached.sandbox.directory, path)
-    # Not `..`: what that means is known inside, where links are.
+    # `..` is kept: only inside, where the links are, is it known what it means.
     return "/" + "/".join(part for part in whole.split("/") if part not in ("", "."))

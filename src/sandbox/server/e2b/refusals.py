@@ -12,11 +12,11 @@ from sandbox.server.errors import answer as answer_in_our_words
 from sandbox.server.errors import told
 from sandbox.server.refusal import Refusal
 
-GONE = "the sandbox was not found"  # their clients look for "was not found"
+GONE = "the sandbox was not found"  # E2B's clients look for "was not found"
 
 
 class E2bRefusal(Refusal):
-    """A refusal in their words."""
+    """A refusal in E2B's form."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(status, "e2b", message)
@@ -26,17 +26,17 @@ class E2bRefusal(Refusal):
 
 
 def not_supported(what: str) -> E2bRefusal:
-    """Something of E2B's that there is not here."""
+    """The refusal for a feature of E2B that is not supported here."""
     return E2bRefusal(400, f"{what} is not supported by this server; see docs/integrations/e2b.md")
 
 
 def gone() -> E2bRefusal:
-    """The sandbox has ended, never was, or is nobody's business: 502 is what their proxy says then."""
+    """The sandbox has ended, never existed, or is out of the token's reach. E2B's proxy answers 502 then."""
     return E2bRefusal(502, GONE)
 
 
 def answer(request: Request[Any, Any, Any], problem: Exception) -> Response[Any]:
-    """The handler for every exception that a route of theirs raises."""
+    """The handler for every exception that a route for E2B's clients raises."""
     if isinstance(problem, HTTPException) and not isinstance(problem, Refusal):
         status, message = problem.status_code, problem.detail
     elif isinstance(problem, msgspec.MsgspecError):

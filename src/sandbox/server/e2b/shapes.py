@@ -1,4 +1,4 @@
-"""A sandbox, as answers of the control plane show it."""
+"""A sandbox, as the answers of the control plane show it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sandbox.server.e2b.state import SandboxState
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 
-ENVD = "0.6.4"  # the version of E2B's daemon whose calls there are here; clients leave out what came later
+ENVD = "0.6.4"  # the version of E2B's daemon whose calls are supported here; clients then avoid later ones
 MIB = 2**20
 
 
 def opened(
     server: Server, access: Access, request: Request[Any, Any, Any], id: str, state: SandboxState
 ) -> dict[str, Any]:
-    """What a client needs to use it. Both tokens are the same: one for calls, one for ports."""
+    """What a client needs to use the sandbox. The tokens for calls and for ports are the same."""
     token = server.e2b.credentials.access_token(id, access)
     return {
         "sandboxID": id,
@@ -37,7 +37,7 @@ def opened(
 
 
 def domain(request: Request[Any, Any, Any]) -> str:
-    """Where `PORT-ID.` is put in front, for whoever sent this request: an address has no names below it."""
+    """The domain that clients put `PORT-ID.` in front of. localhost for an IP address, which has no subdomains."""
     host, colon, port = request.headers.get("host", "localhost").rpartition(":")
     name = base_name(host if colon and port.isdigit() else f"{host}{colon}{port}")
     if name.startswith("[") or name.replace(".", "").isdigit():
@@ -46,7 +46,7 @@ def domain(request: Request[Any, Any, Any]) -> str:
 
 
 def listed(server: Server, entry: Entry) -> dict[str, Any]:
-    """One of a list."""
+    """A sandbox in a list."""
     known = server.reach.known(entry.id)
     state = server.e2b.of(entry.id)
     limits = entry.config.get("limits") or {}
@@ -67,7 +67,7 @@ def listed(server: Server, entry: Entry) -> dict[str, Any]:
 
 
 def detailed(server: Server, access: Access, request: Request[Any, Any, Any], entry: Entry) -> dict[str, Any]:
-    """All of one."""
+    """All details of a sandbox."""
     state = server.e2b.of(entry.id)
     whole = {**listed(server, entry), **opened(server, access, request, entry.id, state)}
     lifecycle = {"autoResume": state.wakes, "onTimeout": "pause" if state.pauses else "kill"}
@@ -75,7 +75,7 @@ def detailed(server: Server, access: Access, request: Request[Any, Any, Any], en
 
 
 def measured(state: SandboxState, entry: Entry, stats: dict[str, Any], moment: float) -> dict[str, Any]:
-    """What it uses. The share of the processors is since it was last asked for, or since the beginning."""
+    """The resources it uses. The processor share is since the last call, or since the sandbox started."""
     used = float(stats.get("cpu_ms") or 0)
     then, before = state.cpu or (entry.created_at, 0.0)
     state.cpu = moment, used

@@ -1,4 +1,4 @@
-"""Snapshots and forks are our checkpoints. A snapshot's id is a checkpoint's name, and a template to start from."""
+"""Snapshots and forks, made with our checkpoints. A snapshot's id is a checkpoint's name; sandboxes start from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Fork(Struct):
 
 @post("/sandboxes/{id:str}/snapshots", status_code=201, **plain("create"))
 async def create(request: Asking, server: Server, access: Access, id: str) -> dict[str, Any]:
-    """Saves a sandbox, which goes on running."""
+    """Saves a sandbox, which keeps running."""
     asked: Snapshot = await read(request, Snapshot)
     if asked.memory is not None:
         raise not_supported("choosing what a snapshot saves: the engine decides")
@@ -64,7 +64,7 @@ async def remove(server: Server, access: Access, name: str) -> None:
 
 @post("/sandboxes/{id:str}/fork", status_code=201, **plain("create"))
 async def fork(request: Asking, server: Server, access: Access, id: str) -> list[dict[str, Any]]:
-    """New sandboxes that go on from here."""
+    """Starts new sandboxes from the current state of this one."""
     asked: Fork = await read(request, Fork)
     reached = await reached_of(server, access, id)
     try:

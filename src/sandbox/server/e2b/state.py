@@ -1,4 +1,4 @@
-"""What E2B's clients expect a sandbox to have beside what it has: metadata, variables, contexts, watchers, an end."""
+"""What E2B's clients expect of a sandbox and ours do not have: metadata, variables, contexts, watchers, an end time."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TEMPLATE = "base"
-NO_END = 10 * 365 * 86400.0  # seconds: their answers always have an end
-MOST_CONTEXTS, MOST_WATCHERS, MOST_PROCESSES, MOST_STREAMS = 64, 64, 256, 256  # of one sandbox, at once
+NO_END = 10 * 365 * 86400.0  # seconds: E2B's answers always have an end time
+MOST_CONTEXTS, MOST_WATCHERS, MOST_PROCESSES, MOST_STREAMS = 64, 64, 256, 256  # per sandbox, at once
 
 
 class SandboxState:
-    """One sandbox, as E2B's clients see it. Used from the event loop alone."""
+    """One sandbox, as E2B's clients see it. Changed only in the event loop."""
 
     def __init__(self, *, template: str = TEMPLATE, ends: float | None = None) -> None:
         self.template = template
         self.metadata: dict[str, str] = {}
         self.envs: dict[str, str] = {}
         self.made_here = False
-        self.streams = 0  # under way
+        self.streams = 0  # open now
         self.internet: bool | None = None
-        self.home: str | None = None  # where clients are at home, unless that is the sandbox's directory
-        self.started: float | None = None  # seconds since 1970, where they are known better than by the registry
+        self.home: str | None = None  # the client's home directory, if it is not the sandbox's directory
+        self.started: float | None = None  # seconds since 1970, if known more exactly than in the registry
         self.ends = ends
-        self.pauses = False  # when its time is over; else it ends
-        self.wakes = False  # when somebody uses it while it is paused
+        self.pauses = False  # whether it pauses when its time is up; else it ends
+        self.wakes = False  # whether it resumes when somebody uses it while it is paused
         self.waking = asyncio.Lock()
         self.timer: asyncio.Task[None] | None = None
         self.contexts: dict[str, Context] = {}
         self.default_contexts: dict[str, str] = {}  # language -> id
         self.watchers: dict[str, Watcher] = {}
         self.configs: dict[int, ProcessConfig] = {}  # by process id
-        self.cpu: tuple[float, float] | None = None  # when it was last looked at, and the milliseconds used until then
+        self.cpu: tuple[float, float] | None = None  # time of the last measurement, and the milliseconds used by then
 
     def end(self, started: float) -> float:
         """When it ends."""
@@ -59,7 +59,7 @@ class SandboxState:
             self.timer = None
 
     def close(self) -> None:
-        """Gives back what its watchers and interpreters hold. May block; its sandbox has ended."""
+        """Releases what its watchers and interpreters hold, after its sandbox has ended. May block."""
         holders: list[Watcher | CodeSession] = [
             *self.watchers.values(),
             *(one.session for one in self.contexts.values()),
@@ -68,10 +68,10 @@ class SandboxState:
             try:
                 one.close()
             except (SandboxError, OSError):
-                pass  # its sandbox has ended, and it with it
+                pass  # it ended together with its sandbox
 
     async def counted(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        """The same items, while they are counted as a stream. Each takes a thread of the server's."""
+        """The same items, counted as an open stream meanwhile. Each stream takes one of the server's threads."""
         self.streams += 1
         try:
             async for one in items:
@@ -81,7 +81,7 @@ class SandboxState:
             await items.aclose()  # type: ignore[attr-defined]
 
     def room(self, there: int, most: int, what: str) -> None:
-        """Raises E2bRefusal when there are too many already."""
+        """Raises E2bRefusal when there are `most` already."""
         if there >= most:
             raise E2bRefusal(429, f"a sandbox has at most {most} {what} at once")
 
@@ -92,20 +92,20 @@ class E2b:
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials
         self._states: dict[str, SandboxState] = {}
-        self._ended: set[str] = set()  # sandboxes made here whose files are still there
-        self._dropped: list[SandboxState] = []  # what still holds programs of sandboxes that have ended
+        self._ended: set[str] = set()  # ended sandboxes, made here, whose files still exist
+        self._dropped: list[SandboxState] = []  # states of ended sandboxes that are not closed yet
 
     def of(self, id: str) -> SandboxState:
-        """What is known of a sandbox, whoever made it."""
+        """The state of a sandbox, whoever made it."""
         return self._states.setdefault(id, SandboxState())
 
     def add(self, id: str, state: SandboxState) -> None:
-        """A sandbox that was made here: its files end with it."""
+        """Adds a sandbox that was made here: its files are removed when it has ended."""
         state.made_here = True
         self._states[id] = state
 
     def forget_all_but(self, living: Iterable[str]) -> None:
-        """Drops what is known of sandboxes that have ended."""
+        """Drops the states of sandboxes that have ended."""
         there = set(living)
         self._ended.update(id for id, state in self._states.items() if state.made_here and id not in there)
         dropped = [state for id, state in self._states.items() if id not in there]
@@ -116,7 +116,7 @@ class E2b:
         self.credentials.forget(there)
 
     def clear(self) -> None:
-        """Removes what is left of those that have ended. May block; one that is still ending is for the next time."""
+        """Removes what ended sandboxes left behind. May block. One that is still ending is left for the next call."""
         dropped, self._dropped = self._dropped, []
         for state in dropped:
             state.close()

@@ -1,4 +1,4 @@
-"""`/files`: the content of files in a sandbox, downwards and upwards; also by a signed URL. And `/health`."""
+"""`/files`: downloads and uploads of files in a sandbox, also by a signed URL. And `/health`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 from sandbox.server.uploading import Uploading, too_large
 
-MOST_FILES = 1000  # of one upload
-INFLATE = 2**18  # bytes that are unpacked at once
+MOST_FILES = 1000  # in one upload
+INFLATE = 2**18  # bytes unpacked at a time
 Where = Annotated[str, Parameter(max_length=4096)]
 Asking = Request[Any, Any, Any]
 _PLAIN: dict[str, Any] = {"include_in_schema": False, "exception_handlers": {Exception: answer}}
@@ -33,7 +33,7 @@ _PLAIN: dict[str, Any] = {"include_in_schema": False, "exception_handlers": {Exc
 
 @get("/health", opt=opt("read"), status_code=204, **_PLAIN)
 async def health(request: Asking, server: Server, access: Access) -> None:
-    """Whether the sandbox runs. Asking does not wake one that is paused."""
+    """Whether the sandbox is running. Does not resume one that is paused."""
     await there(server, access, request, wakes=False)
 
 
@@ -51,7 +51,7 @@ async def download(request: Asking, server: Server, access: Access, path: Where 
 async def upload(
     request: Asking, server: Server, access: Access, path: Where = "", username: Where = ""
 ) -> list[dict[str, Any]]:
-    """Makes or replaces files: one as the whole body, or those of a form, by their names."""
+    """Creates or replaces files: one from the whole body, or several from a form, by their names."""
     wanted = metadata.asked(request.headers.multi_items())
     reached = await _here(server, access, request, username)
     told = request.headers.get("content-length", "")
@@ -87,7 +87,7 @@ async def _here(server: Server, access: Access, request: Asking, username: str) 
 
 
 async def _unpacked(request: Asking) -> AsyncIterator[bytes]:
-    """The body, unpacked in small steps: what a kilobyte unpacks to is counted before it is kept."""
+    """The body, unpacked in small steps: the caller counts each one, so a small body cannot unpack to a huge one."""
     packed = request.headers.get("content-encoding", "identity").lower()
     if packed == "identity":
         async for piece in request.stream():
@@ -121,7 +121,7 @@ async def _one(server: Server, reached: Reached, body: AsyncIterator[bytes], pat
 
 
 async def _begun(server: Server, reached: Reached, path: str) -> Uploading:
-    """A file about to be written; the directories above it are made."""
+    """Prepares to write a file: makes the directories above it."""
     above = path.rpartition("/")[0]
     if above:
         await server.run(lambda: reached.call("mkdir", m.Mkdir(above)))
@@ -129,7 +129,7 @@ async def _begun(server: Server, reached: Reached, path: str) -> Uploading:
 
 
 async def _form(server: Server, reached: Reached, body: AsyncIterator[bytes], boundary: str, path: str) -> list[str]:
-    """The files of a form, as it comes. `path` is where the only one goes; of several, each has its own as its name."""
+    """Writes the files of a form as it arrives. `path` is for a single file; several are named in the form itself."""
     if not boundary:
         raise E2bRefusal(400, "the form has no boundary")
     written: list[str] = []

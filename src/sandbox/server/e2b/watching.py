@@ -1,7 +1,7 @@
-"""Watching a directory in a sandbox: a small program inside (`drivers/watch.py`) tells what happens there.
+"""Watches a directory in a sandbox, with a small program inside (`drivers/watch.py`) that reports what happens there.
 
-It runs inside because only there inotify sees what every engine does. What it says comes from inside: each line is
-bounded and checked, and is only ever shown to the client.
+It runs inside because inotify works there with every engine. Its output comes from inside: each line is bounded and
+checked, and is only ever shown to the client.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from sandbox.server.server import Server
 
 LINE_MOST = 64 * 1024
-EVENTS_MOST = 50_000  # of one answer
+EVENTS_MOST = 50_000  # in one answer
 
 
 class Said(Struct, forbid_unknown_fields=True):
-    """One line."""
+    """One line from the program."""
 
     name: Annotated[str, Meta(max_length=8192)] = ""
     type: Literal["CREATE", "WRITE", "REMOVE", "RENAME", "CHMOD"] | None = None
@@ -37,10 +37,10 @@ class Said(Struct, forbid_unknown_fields=True):
 
 
 class Watcher:
-    """One program that watches. Safe to use from many threads."""
+    """One watching program. Thread-safe."""
 
     def __init__(self, reached: Reached, path: str, *, recursive: bool, entries: bool) -> None:
-        """Returns when it watches. `entries`: the client wants to know what is there after each event.
+        """Returns when it is watching. `entries`: the client wants to know what is there after each event.
 
         Raises CommandError.
         """
@@ -59,13 +59,13 @@ class Watcher:
             raise
 
     def happened(self) -> list[Said]:
-        """All events until now. Raises CommandError when the program has ended."""
+        """All events so far. Raises CommandError when the program has ended, GuestError when it misbehaves."""
         with self._lock:
             self._asked += 1
             try:
                 self.process.write(b"\n")
             except BrokenPipeError:
-                pass  # reading tells why
+                pass  # reading will show why
             return self._until(self._asked)
 
     def _until(self, mark: int) -> list[Said]:
@@ -91,7 +91,7 @@ class Watcher:
 
 
 class Lines:
-    """What the program inside said, as lines. Raises GuestError for one that it would not say."""
+    """Splits the program's output into lines. Raises GuestError for a line that our program would not print."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -100,7 +100,7 @@ class Lines:
         self._held += data
 
     def take(self) -> Iterator[Said]:
-        """Those that are whole. Any that were not taken stay."""
+        """The complete lines. Those that the caller does not take are kept."""
         while (end := self._held.find(b"\n")) >= 0:
             line = bytes(self._held[:end])
             del self._held[: end + 1]
@@ -113,7 +113,7 @@ class Lines:
 
 
 async def events(server: Server, watcher: Watcher, ping: float, limit: float | None) -> AsyncIterator[Said | None]:
-    """What happens, as it happens, and None whenever nothing did for so long. The watcher ends with this."""
+    """Events as they happen, and None whenever there was none for `ping` seconds. Ends the watcher at the end."""
     following = AsyncProcess(watcher.process, server.run)
     try:
         for said in watcher.lines.take():

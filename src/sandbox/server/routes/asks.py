@@ -16,19 +16,19 @@ from sandbox.server.shapes import Answer, Done
 
 @get("/v1/asks", opt={"verb": "read"})
 async def everywhere(server: Server, access: Access) -> dict[str, Any]:
-    """The questions that wait in every running sandbox that the token reaches."""
+    """The pending questions of every running sandbox that the token reaches."""
     return {"asks": [ask for _, ask in await server.run(lambda: waiting(server, access))]}
 
 
 @get("/v1/sandboxes/{id:str}/asks", opt={"verb": "read"})
 async def of_one(server: Server, reached: Reached) -> dict[str, Any]:
-    """The questions that wait in one sandbox, the oldest first."""
+    """The pending questions of one sandbox, oldest first."""
     return await server.run(lambda: {"asks": [dict(one) for one in reached.sandbox.asks()]})
 
 
 @post("/v1/asks/{number:int}", opt={"verb": "answer"}, status_code=200)
 async def answer(server: Server, access: Access, number: int, data: Answer) -> Done:
-    """Answers a question, wherever it waits."""
+    """Answers a question of any sandbox."""
     if data.answer == "always":
         require(access, "host")  # it changes the owner's own configuration
 
@@ -45,7 +45,7 @@ async def answer(server: Server, access: Access, number: int, data: Answer) -> D
 
 
 def waiting(server: Server, access: Access) -> list[tuple[Reached, dict[str, Any]]]:
-    """Every question, with the sandbox that asks."""
+    """Every pending question, with the sandbox that asks it."""
     found: list[tuple[Reached, dict[str, Any]]] = []
     for entry in server.sandboxes.list():
         if not entry.running:
@@ -54,7 +54,7 @@ def waiting(server: Server, access: Access) -> list[tuple[Reached, dict[str, Any
             reached = server.reach.get(entry.id, access)
             found += [(reached, dict(one)) for one in reached.sandbox.asks()]
         except (SandboxError, OSError):
-            continue  # it has just ended, or is not ready yet; or the token does not reach it
+            continue  # it has just ended, is not ready yet, or the token does not reach it
     return found
 
 

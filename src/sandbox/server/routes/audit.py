@@ -1,4 +1,4 @@
-"""The record: queries, a live stream that resumes without loss, verification, export; and the specification's feed."""
+"""The record: queries, a live stream that resumes without loss, verification, export, and the specification's feed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Limit = Annotated[int, Parameter(ge=1, le=1000)]
 After = Annotated[int, Parameter(ge=0, le=2**62, description="only entries after this number")]
 Result = Annotated[Literal["allowed", "blocked"] | None, Parameter()]
 
-_QUEUE = 20_000  # entries that a slow reader may be behind; then it is sent back to the record
+_QUEUE = 20_000  # entries that a slow reader may be behind; after that they are read from the record again
 
 Fits = Callable[[dict[str, Any]], bool]
 
@@ -41,7 +41,7 @@ def filtered(
     server: Server, access: Access, *, type: str | None, severity: str | None, sandbox: str | None, text: str | None,
     since: str | None = None, result: str | None = None, exact: bool = False,
 ) -> Fits:  # fmt: skip
-    """Whether an entry is wanted, and is the token's to see. Raises Refusal for a value that no entry can have."""
+    """A test for whether an entry matches and the token may see it. Raises Refusal for a value no entry can have."""
     if type is not None and type not in TYPES:
         raise _invalid("type", f"must be one of {', '.join(TYPES)}")
     if severity is not None and severity not in SEVERITIES:
@@ -122,7 +122,7 @@ async def stream(
 
 
 class _Waiting:
-    """Entries that have come and were not sent yet. When there are too many, none is kept: the record has them all."""
+    """Entries that have arrived but were not sent yet. If there are too many, all are dropped: the record has them."""
 
     def __init__(self) -> None:
         self._batches: deque[list[dict[str, Any]]] = deque()
@@ -142,7 +142,7 @@ class _Waiting:
         return self._count > _QUEUE
 
     def take(self, after: int) -> list[dict[str, Any]]:
-        """Those after that number; then nothing waits."""
+        """Removes everything, and returns the entries after number `after`."""
         taken = [one for batch in self._batches for one in batch if one["seq"] > after]
         self._batches.clear()
         self._count = 0
@@ -150,14 +150,14 @@ class _Waiting:
 
 
 async def _live(server: Server, fits: Fits, after: int) -> AsyncIterator[bytes]:
-    """First what the record has after that number, then what comes. The subscription begins before the look back."""
+    """First the record's entries after that number, then new ones. Subscribes before it reads the record."""
     waiting = _Waiting()
     unsubscribe = server.tail.subscribe(waiting.put)
     try:
         yield b": the record, from %d on\n\n" % after
         look_back = True
         while True:
-            waiting.changed.clear()  # before anything is taken: what comes while it is sent is not forgotten
+            waiting.changed.clear()  # before anything is taken, so that what arrives while sending is not missed
             if look_back or waiting.too_many:
                 until, look_back = server.tail.last, False
                 waiting.take(until)
@@ -204,12 +204,12 @@ async def export(
     severity: Severity = None, sandbox: Only = None, text: Words = None, since: Since = None, result: Result = None,
     after: After = 0,
 ) -> Stream:  # fmt: skip
-    """All matching entries, the oldest first: a line each, or as lines of OpenTelemetry logs (OTLP/JSON)."""
+    """All matching entries, oldest first: one JSON line each, or lines of OpenTelemetry logs (OTLP/JSON)."""
     chosen = {"type": type, "severity": severity, "sandbox": sandbox, "text": text, "since": since, "result": result}
     fits = filtered(server, access, **chosen)  # type: ignore[arg-type]
     found = (one for one in server.tail.history(after, 2**63) if fits(one))
     lines = otlp.lines(found) if format == "otlp" else (msgspec.json.encode(one).decode() for one in found)
-    first = await server.run(lambda: _some(lines))  # what is wrong is said with a status, before the answer begins
+    first = await server.run(lambda: _some(lines))  # an error here still becomes a status: the answer has not begun
     return Stream(_exported(server, first, lines), media_type="application/x-ndjson")
 
 
@@ -231,7 +231,7 @@ async def feed(
     server: Server, access: Access, type: Type = None, severity: Severity = None, since: Since = None,
     sinceMs: Annotated[int | None, Parameter(ge=0, le=2**53)] = None, limit: Limit = 100,
 ) -> dict[str, Any]:  # fmt: skip
-    """The newest entries of the feed's buffer. `replayed`: some of them are from before this server started."""
+    """The newest entries in the feed's buffer. `replayed`: some of them are from before this server started."""
     moment = str(sinceMs) if sinceMs is not None else since
     chosen = {"type": type, "severity": severity, "sandbox": None, "text": None, "since": moment}
     fits = filtered(server, access, **chosen, exact=True)

@@ -1,4 +1,4 @@
-"""What sandboxes changed in overlay projects: also of those that have ended, until somebody decides."""
+"""What sandboxes changed in overlay projects. Changes of an ended sandbox are kept until applied or discarded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def changes(server: Server, access: Access, id: str) -> dict[str, Any]:
 
 @get("/v1/sandboxes/{id:str}/diff", opt={"verb": "files"})
 async def diff(server: Server, access: Access, id: str, path: Changed) -> dict[str, Any]:
-    """One change as a unified diff, escaped; empty for what has no text."""
+    """One change as a unified diff, escaped; empty when it is not text."""
 
     def look() -> dict[str, Any]:
         workspace = _workspace(server, access, id)
@@ -48,7 +48,7 @@ async def diff(server: Server, access: Access, id: str, path: Changed) -> dict[s
 
 @post("/v1/sandboxes/{id:str}/apply", opt={"verb": "apply"}, status_code=200)
 async def apply(server: Server, access: Access, id: str, data: Paths) -> dict[str, Any]:
-    """Carries changes over to the host's files. When some are refused it is 409; `data` has these and those applied."""
+    """Applies changes to the host's files. 409 when some were refused; its `data` lists the refused and the applied."""
     done = await server.run(lambda: _workspace(server, access, id).apply(data.paths, overwrite=data.overwrite))
     refused = [{"path": path, "reason": str(reason)} for path, reason in done.refused]
     if refused:
@@ -59,7 +59,7 @@ async def apply(server: Server, access: Access, id: str, data: Paths) -> dict[st
 
 @post("/v1/sandboxes/{id:str}/discard", opt={"verb": "apply"}, status_code=200)
 async def discard(server: Server, access: Access, id: str, data: Paths) -> Done:
-    """Discards changes: all of them, of a sandbox that has ended, or those at or below `paths`."""
+    """Discards the changes at or below `paths`; without `paths`, all changes of a sandbox that has ended."""
 
     def throw() -> None:
         entry = entry_of(server, access, id)

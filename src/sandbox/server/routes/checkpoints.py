@@ -23,33 +23,33 @@ from sandbox.server.shapes import Described, Done, Forks, Listed, Restored, Save
 
 @post("/v1/sandboxes/{id:str}/pause", opt={"verb": "kill"}, status_code=200)
 async def pause(server: Server, reached: Reached) -> Done:
-    """Stops everything inside until `resume`."""
+    """Freezes everything inside until `resume`."""
     await server.run(reached.sandbox.pause)
     return Done()
 
 
 @post("/v1/sandboxes/{id:str}/resume", opt={"verb": "kill"}, status_code=200)
 async def resume(server: Server, reached: Reached) -> Done:
-    """Has everything inside go on."""
+    """Lets everything inside continue."""
     await server.run(reached.sandbox.resume)
     return Done()
 
 
 @post("/v1/sandboxes/{id:str}/checkpoint", opt={"verb": "create"}, status_code=201)
 async def checkpoint(server: Server, reached: Reached, data: SaveAs | None = None) -> Saved:
-    """Saves a sandbox, which goes on running."""
+    """Saves a sandbox, which keeps running."""
     made = await server.run(lambda: reached.sandbox.checkpoint(data.name if data is not None else None))
     return _saved(made)
 
 
 @post("/v1/sandboxes/{id:str}/fork", opt={"verb": "create"}, status_code=201)
 async def fork(server: Server, reached: Reached, data: Forks | None = None) -> Listed:
-    """New sandboxes that go on from here. They end with the process that owns the original."""
+    """Starts new sandboxes from the current state of this one. They end with the process that owns the original."""
     return await server.run(lambda: forked(server, reached, data.count if data is not None else 1))
 
 
 def forked(server: Server, reached: Reached, count: int) -> Listed:
-    """That many, started. Raises what `fork` raises."""
+    """Starts that many forks. Raises what `fork` raises."""
     sandbox = reached.sandbox
     if isinstance(sandbox, Client):
         ids = list(reached.call("fork", m.Fork(count))["ids"])
@@ -64,7 +64,7 @@ def forked(server: Server, reached: Reached, count: int) -> Listed:
 
 @get("/v1/checkpoints", opt={"verb": "read"})
 async def listing(server: Server, access: Access) -> SavedOnes:
-    """The checkpoints of this user; with a token for some sandboxes, those of these sandboxes."""
+    """The checkpoints of this user; with a token for certain sandboxes, only theirs."""
     found = await server.run(store.checkpoints)
     return SavedOnes([_saved(one) for one in found if access.reaches(one.sandbox)])
 
@@ -77,7 +77,7 @@ async def remove(server: Server, access: Access, name: str) -> Done:
 
 
 def removed(access: Access, name: str) -> None:
-    """Removes a checkpoint. Raises NotFound, also where the token has no reach."""
+    """Removes a checkpoint. Raises NotFound, also when the token may not reach its sandbox."""
     if not any(one.name == name and access.reaches(one.sandbox) for one in store.checkpoints()):
         raise NotFound("there is no checkpoint {name}", name=name)
     store.remove(name)
@@ -85,7 +85,7 @@ def removed(access: Access, name: str) -> None:
 
 @post("/v1/checkpoints/{name:str}/restore", opt={"verb": "host"}, status_code=201)
 async def restore(server: Server, name: str, data: Restored | None = None) -> Described:
-    """Starts a sandbox that goes on from a checkpoint. Needs scope `host`: it has whatever its maker was allowed."""
+    """Starts a sandbox from a checkpoint. Needs scope `host`: it may do whatever the saved sandbox was allowed to."""
     asked = data or Restored()
     called = asked.name or ""
     if called and not server.reach.claim(called):

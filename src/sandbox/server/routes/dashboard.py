@@ -1,4 +1,4 @@
-"""The dashboard's own files. Anybody may load them: they hold nothing, and ask for a token first."""
+"""The dashboard's files. Anybody may load them: they contain no data, and the page asks for a token first."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from litestar import Request, Response, get
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "dashboard"
 TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".svg": "image/svg+xml"}
-# Nothing from elsewhere, nothing inline, no frame around the page: text from a sandbox that got past all escaping could
-# still load nothing and run nothing.
 FRAMED = ("terminal.html", "screen.html")
+# Nothing from other sites, nothing inline, no frame around the page: even text from a sandbox that got past all
+# escaping could load and run nothing.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self'{images}; connect-src 'self'; "
     "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}"
@@ -20,7 +20,7 @@ _POLICY = (
 
 
 def _policy(name: str) -> str:
-    """Pages that ours frames; what draws there, xterm.js and noVNC, writes style elements and cursors."""
+    """The policy of a page. Those that ours frames need more: xterm.js and noVNC write style elements and cursors."""
     terminal = name in FRAMED
     return _POLICY.format(
         styles=" 'unsafe-inline'" if terminal else "",
@@ -30,7 +30,7 @@ def _policy(name: str) -> str:
 
 
 def _files() -> dict[str, Path]:
-    """What is in the directory now, by its path in a URL: only these are served, whatever a request names."""
+    """The files in the directory, by their URL path. Only these are served, whatever a request names."""
     found = (path for path in sorted(DIRECTORY.rglob("*")) if path.is_file())
     files = {f"/{path.relative_to(DIRECTORY).as_posix()}": path for path in found}
     return {"/": files["/index.html"], **files}

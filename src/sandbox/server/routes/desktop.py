@@ -1,7 +1,7 @@
 """Screen, keyboard, mouse and sound of a sandbox: the specification's paths, and one for any sandbox.
 
-Pictures and recordings were made by this side from pixels and samples (`sandbox/desktop/`): nothing that a program
-inside wrote is passed on as a file of a format that somebody parses.
+The host makes pictures and sound recordings itself, from pixels and samples (`sandbox/desktop/`), so no image or sound
+file that a program inside wrote is passed on. A video is the exception: ffmpeg inside writes it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sandbox.server.routes.manager import Capability
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 
-EXEC = {"verb": "exec"}  # who may run commands may as well use a keyboard
+EXEC = {"verb": "exec"}  # a token that may run commands may also use the keyboard
 
 
 class Region(Struct, forbid_unknown_fields=True):
-    """A part of the screen; all of it when nothing is given."""
+    """A part of the screen; by default all of it."""
 
     x: m.Coordinate = 0
     y: m.Coordinate = 0
@@ -43,7 +43,7 @@ class Picture(Struct):
 
 
 class At(Struct, forbid_unknown_fields=True):
-    """A place, a button, and how often."""
+    """A place, and a mouse button."""
 
     x: m.Coordinate
     y: m.Coordinate
@@ -58,7 +58,7 @@ class Moved(Struct, forbid_unknown_fields=True):
 
 
 class Dragged(Struct, forbid_unknown_fields=True):
-    """Where it begins, and where it ends."""
+    """Where the drag begins and ends."""
 
     x: m.Coordinate
     y: m.Coordinate
@@ -68,7 +68,7 @@ class Dragged(Struct, forbid_unknown_fields=True):
 
 
 class Scrolled(Struct, forbid_unknown_fields=True):
-    """A place, and notches to the right and down."""
+    """A place, and how many notches to scroll right and down."""
 
     x: m.Coordinate
     y: m.Coordinate
@@ -77,7 +77,7 @@ class Scrolled(Struct, forbid_unknown_fields=True):
 
 
 class Typed(Struct, forbid_unknown_fields=True):
-    """Text of any script."""
+    """Text in any script."""
 
     text: m.Text
 
@@ -89,7 +89,7 @@ class Pressed(Struct, forbid_unknown_fields=True):
 
 
 class Recorded(Struct, forbid_unknown_fields=True):
-    """How long."""
+    """How long to record."""
 
     durationMs: Annotated[int, Meta(ge=250, le=30_000)]
 
@@ -104,14 +104,14 @@ class Sound(Struct):
 
 
 class Played(Struct, forbid_unknown_fields=True):
-    """A sound file: WAV unless `format` says otherwise."""
+    """A sound file, by default WAV."""
 
     data: bytes
     format: Annotated[str, Meta(max_length=8)] = "wav"
 
 
 class Success(Struct):
-    """It was done."""
+    """It worked."""
 
     success: bool = True
 
@@ -125,7 +125,7 @@ async def _do(server: Server, access: Access, asked: m.Asked) -> dict[str, Any]:
 
 @get("/api/sandbox/capabilities", opt=EXEC)
 async def capabilities(server: Server, access: Access) -> dict[str, Capability]:
-    """What the managed sandbox offers besides commands. Each is tried, so the first answer takes a moment."""
+    """What the managed sandbox offers besides commands. Programs are tried, so the first answer takes a moment."""
     sandbox = manager_of(server, access).sandbox
     found = {} if sandbox is None else await server.run(lambda: sandbox.desktop.capabilities())
     names = ("screenshot", "audioRecord", "audioPlay", "computerUse", "windowList", "video", "vnc", "browser")
@@ -141,7 +141,7 @@ async def picture(server: Server, access: Access) -> Response[bytes]:
 
 @post("/api/sandbox/screen/screenshot", opt=EXEC, status_code=200)
 async def screenshot(server: Server, access: Access, data: Region | None = None) -> Picture:
-    """A picture of the screen or of a part of it, in JSON."""
+    """A picture of the screen, or of a part of it, in JSON."""
     part = data or Region()
     told = await _do(server, access, m.Screenshot(part.x, part.y, part.width, part.height))
     return Picture("png", "base64", told["width"], told["height"], base64.b64encode(told["data"]).decode())
@@ -149,55 +149,55 @@ async def screenshot(server: Server, access: Access, data: Region | None = None)
 
 @get("/api/sandbox/screen/windows", opt=EXEC)
 async def windows(server: Server, access: Access) -> dict[str, Any]:
-    """The open windows. Titles are text of the programs' own choice: escape them."""
+    """The open windows. Programs inside choose the titles: escape them."""
     return await _do(server, access, m.Windows())
 
 
 @post("/api/sandbox/computer/click", opt=EXEC, status_code=200)
 async def click(server: Server, access: Access, data: At) -> Success:
-    """A click."""
+    """Clicks."""
     await _do(server, access, m.Click(data.x, data.y, data.button))
     return Success()
 
 
 @post("/api/sandbox/computer/double-click", opt=EXEC, status_code=200)
 async def double_click(server: Server, access: Access, data: At) -> Success:
-    """Two clicks."""
+    """Clicks twice."""
     await _do(server, access, m.Click(data.x, data.y, data.button, 2))
     return Success()
 
 
 @post("/api/sandbox/computer/move", opt=EXEC, status_code=200)
 async def move(server: Server, access: Access, data: Moved) -> Success:
-    """The pointer moves."""
+    """Moves the pointer."""
     await _do(server, access, m.Move(data.x, data.y))
     return Success()
 
 
 @post("/api/sandbox/computer/drag", opt=EXEC, status_code=200)
 async def drag(server: Server, access: Access, data: Dragged) -> Success:
-    """A button is pressed at one place and let go at another."""
+    """Presses a button at one place and releases it at another."""
     await _do(server, access, m.Drag([m.Point(data.x, data.y), m.Point(data.toX, data.toY)], data.button))
     return Success()
 
 
 @post("/api/sandbox/computer/scroll", opt=EXEC, status_code=200)
 async def scroll(server: Server, access: Access, data: Scrolled) -> Success:
-    """The wheel turns."""
+    """Turns the wheel."""
     await _do(server, access, m.Scroll(data.x, data.y, data.dx, data.dy))
     return Success()
 
 
 @post("/api/sandbox/computer/type", opt=EXEC, status_code=200)
 async def type_text(server: Server, access: Access, data: Typed) -> Success:
-    """Text is typed."""
+    """Types text."""
     await _do(server, access, m.Type(data.text))
     return Success()
 
 
 @post("/api/sandbox/computer/keypress", opt=EXEC, status_code=200)
 async def keypress(server: Server, access: Access, data: Pressed) -> Success:
-    """Keys are pressed."""
+    """Presses keys."""
     await _do(server, access, m.Keypress(data.keys))
     return Success()
 
@@ -218,7 +218,7 @@ async def play(server: Server, access: Access, data: Played) -> Success:
 
 @post("/v1/sandboxes/{id:str}/desktop", opt=EXEC, status_code=200)
 async def any_desktop(server: Server, reached: Reached, data: m.Asked) -> dict[str, Any]:
-    """Any sandbox's desktop, as the JSON-RPC method `desktop`; `data` of an answer is base64."""
+    """Uses any sandbox's desktop, like the JSON-RPC method `desktop`; `data` in the answer is base64."""
     told = await server.run(lambda: reached.call("desktop", data))
     if isinstance(told.get("data"), bytes):
         told = {**told, "data": base64.b64encode(told["data"]).decode()}

@@ -1,4 +1,4 @@
-"""Events of sandboxes as they happen: of one, or of all that a token reaches."""
+"""Events of sandboxes as they happen: of one sandbox, or of all that a token reaches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandbox.server.reach import Reached
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 
-LOOK = 1.0  # seconds between looks for sandboxes that others have started
+LOOK = 1.0  # seconds between checks for sandboxes that others have started
 _QUEUE = 5000
 
 Watch = Annotated[bool, Parameter(description="somebody answers here: questions wait (scope `answer`)")]
@@ -35,8 +35,8 @@ async def recent(reached: Reached, limit: Annotated[int, Parameter(ge=1, le=500)
 async def stream(request: Request[Any, Any, Any], server: Server, access: Access, watch: Watch = False) -> Stream:
     """Events of every running sandbox that the token reaches: `{"sandbox": id, "type": …, …}`.
 
-    With `watch`, questions to the owner wait for as long as this stream is open. Slow readers lose events, and are
-    told how many; the record (`/v1/audit/stream`) loses none.
+    With `watch`, questions to the owner wait as long as this stream is open. A slow reader loses events and learns how
+    many; the record (`/v1/audit/stream`) loses none.
     """
     if watch:
         require(access, "answer")
@@ -73,7 +73,7 @@ async def _all(server: Server, access: Access, watch: bool) -> AsyncIterator[byt
 
 
 class _Inbox:
-    """Events on their way from the threads where they happen to one reader in the loop."""
+    """Passes events from the threads where they happen to one reader in the event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

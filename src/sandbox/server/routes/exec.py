@@ -31,9 +31,9 @@ STREAMS = {"stdout": b"\x01", "stderr": b"\x02"}
 
 @post("/v1/sandboxes/{id:str}/exec", opt={"verb": "exec"}, status_code=200)
 async def exec(request: Request[Any, Any, Any], server: Server, reached: Reached, data: Exec) -> Response[Any]:
-    """Runs a command. With `Accept: text/event-stream` its output comes as events `stdout` and `stderr`, then `exit`.
+    """Runs a command. With `Accept: text/event-stream`, sends its output as events `stdout` and `stderr`, then `exit`.
 
-    Who goes away kills the command.
+    Disconnecting kills the command.
     """
     process = await begin(server, reached, data)
     if "text/event-stream" in request.headers.get("accept", ""):
@@ -43,7 +43,7 @@ async def exec(request: Request[Any, Any, Any], server: Server, reached: Reached
     try:
         await asyncio.wait([gone, work], return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            return Response(None, status_code=499)  # nobody reads it
+            return Response(None, status_code=499)  # the client has left: nobody reads this
         return Response(work.result(), media_type=MediaType.JSON)
     finally:
         gone.cancel()
@@ -65,7 +65,7 @@ async def _whole(process: AsyncProcess, asked: Exec) -> Ended:
 
 
 def ended(result: ExecResult, encoding: str) -> Ended:
-    """A result as the API says it."""
+    """A result, as the API shows it."""
     streams = (result.stdout_bytes, result.stderr_bytes)
     texts = [
         base64.b64encode(one).decode() if encoding == "base64" else one.decode("utf-8", "replace") for one in streams
@@ -79,7 +79,7 @@ async def _events(process: AsyncProcess) -> AsyncIterator[bytes]:
             yield sse.event(chunk.stream, said(chunk))
         assert process.result is not None
         yield sse.event("exit", outcome(process.result))
-    except Exception as problem:  # noqa: BLE001 - the status is sent already; the error is the last event
+    except Exception as problem:  # noqa: BLE001 - the status was sent already; the error becomes the last event
         yield sse.event("error", told(problem)[1])
     finally:
         await asyncio.shield(process.close())
@@ -90,14 +90,16 @@ async def _events(process: AsyncProcess) -> AsyncIterator[bytes]:
 
 @websocket("/v1/sandboxes/{id:str}/exec", opt={"verb": "exec"})
 async def exec_socket(socket: WebSocket[Any, Any, Any], server: Server, reached: Reached) -> None:
-    """Runs a command on pipes. First message: `{"command": …}`. Binary frames are stdin; output comes as binary frames
-    whose first byte is 1 (stdout) or 2 (stderr). Text: `{"resize"|"signal"|"stdin_end"}`; at last `{"exit": …}`."""
+    """Runs a command on pipes. The first message is `{"command": …}`. Binary frames are stdin; output is sent as binary
+    frames whose first byte is 1 (stdout) or 2 (stderr). Text frames: `{"signal"|"stdin_end": …}` to the server, and
+    finally `{"exit": …}` to the client."""
     await _serve(socket, server, reached, tty=False)
 
 
 @websocket("/v1/sandboxes/{id:str}/terminal", opt={"verb": "exec"})
 async def terminal(socket: WebSocket[Any, Any, Any], server: Server, reached: Reached) -> None:
-    """A terminal. As `exec`, but output frames are plain bytes, and without `command` it is a shell."""
+    """A terminal. Like `exec`, but output frames are plain bytes, `{"resize": …}` sets its size, and without `command`
+    it runs a shell."""
     await _serve(socket, server, reached, tty=True)
 
 
@@ -119,13 +121,13 @@ async def _serve(socket: WebSocket[Any, Any, Any], server: Server, reached: Reac
         await _talk(socket, running, tty)
     finally:
         if asked.keep is not None:
-            await server.run(process.close)  # it runs on
+            await server.run(process.close)  # a kept command continues to run
         else:
             await asyncio.shield(running.close())
 
 
 async def _talk(socket: WebSocket[Any, Any, Any], running: AsyncProcess, tty: bool) -> None:
-    """Until the command has ended or the client has left."""
+    """Relays input and output until the command has ended or the client has left."""
     hearing = asyncio.ensure_future(_hear(socket, running))
     saying = asyncio.ensure_future(_say(socket, running, tty))
     try:
@@ -158,7 +160,7 @@ async def _hear(socket: WebSocket[Any, Any, Any], running: AsyncProcess) -> None
             try:
                 await running.write(data)
             except BrokenPipeError:
-                pass  # it reads no more, and its end comes
+                pass  # the command has closed its input; its output and end still follow
             continue
         control = msgspec.json.decode(message.get("text") or "{}", type=Control)
         if control.resize is not None:
@@ -192,7 +194,7 @@ async def _end(socket: WebSocket[Any, Any, Any], what: dict[str, Any], code: int
         await _send_json(socket, what)
         await socket.close(code=code)
     except (WebSocketDisconnect, RuntimeError):
-        pass  # it has left
+        pass  # the client has left
 
 
 ROUTES = [exec, exec_socket, terminal]

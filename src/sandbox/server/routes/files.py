@@ -1,4 +1,4 @@
-"""Files inside: listing, content with ranges, streamed uploads, and the small operations."""
+"""Files inside: listing, content with ranges, streamed uploads, and small operations such as mkdir."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def content(request: Request[Any, Any, Any], server: Server, reached: Reac
     headers = {
         "content-length": str(length),
         "accept-ranges": "bytes",
-        "content-disposition": "attachment",  # whatever a tenant wrote, a browser must not run it here
+        "content-disposition": "attachment",  # a tenant wrote this: a browser must not run it as a page of ours
         "content-security-policy": "sandbox",
     }
     if partial:
@@ -77,7 +77,7 @@ async def content(request: Request[Any, Any, Any], server: Server, reached: Reac
 
 
 class _Reader:
-    """A file inside, read in pieces: by descriptor in one of this server's sandboxes, else over its socket."""
+    """A file inside, read in pieces: directly in one of this server's sandboxes, else over the control socket."""
 
     def __init__(self, reached: Reached, path: str) -> None:
         """Raises OSError."""
@@ -105,7 +105,7 @@ class _Reader:
 
 
 async def _pieces(server: Server, opened: _Reader, start: int, length: int) -> AsyncIterator[bytes]:
-    """Exactly `length` bytes, as the header has promised; a file that shrinks meanwhile ends the connection."""
+    """Exactly `length` bytes, as Content-Length promised; a file that shrinks meanwhile ends the connection."""
     at, left = start, length
     while left > 0:
         piece = await server.run(partial(opened.read, at, min(left, PIECE)))
@@ -116,7 +116,7 @@ async def _pieces(server: Server, opened: _Reader, start: int, length: int) -> A
 
 
 def _range(header: str | None, size: int) -> tuple[int, int, bool]:
-    """Start, length, and whether it is a part. Several ranges at once are answered with the whole, as allowed."""
+    """Start, length, and whether it is only a part. Several ranges are answered with the whole file, as HTTP allows."""
     if not header:
         return 0, size, False
     found = _RANGE.fullmatch(header.replace(" ", ""))
@@ -139,7 +139,7 @@ def _range(header: str | None, size: int) -> tuple[int, int, bool]:
 async def upload(
     request: Request[Any, Any, Any], server: Server, reached: Reached, path: Where, mode: Mode = 0o644
 ) -> Done:
-    """Makes or replaces a file with the request's body, which is never held in memory as a whole."""
+    """Creates or replaces a file with the request's body, which is never held in memory as a whole."""
     limit = server.settings.upload_limit
     told = request.headers.get("content-length", "")
     if told.isdecimal() and int(told) > limit:
@@ -151,7 +151,7 @@ async def upload(
     return Done()
 
 
-# -- the small operations, as the JSON-RPC methods of the same names
+# -- small operations, like the JSON-RPC methods of the same names
 
 
 async def _call(server: Server, reached: Reached, method: str, data: object) -> Done:
@@ -161,19 +161,19 @@ async def _call(server: Server, reached: Reached, method: str, data: object) -> 
 
 @post("/v1/sandboxes/{id:str}/files/mkdir", opt={"verb": "files"}, status_code=200)
 async def mkdir(server: Server, reached: Reached, data: m.Mkdir) -> Done:
-    """Makes a directory; with `parents` those above it too, and one that is there is no error."""
+    """Makes a directory. With `parents`, also makes those above it, and an existing directory is no error."""
     return await _call(server, reached, "mkdir", data)
 
 
 @post("/v1/sandboxes/{id:str}/files/remove", opt={"verb": "files"}, status_code=200)
 async def remove(server: Server, reached: Reached, data: m.Remove) -> Done:
-    """Removes a file, a link or an empty directory; with `recursive` all that is in one."""
+    """Removes a file, a link or an empty directory; with `recursive`, a directory and everything in it."""
     return await _call(server, reached, "remove", data)
 
 
 @post("/v1/sandboxes/{id:str}/files/rename", opt={"verb": "files"}, status_code=200)
 async def rename(server: Server, reached: Reached, data: m.Rename) -> Done:
-    """Renames, replacing a file that is at `new`."""
+    """Renames a file, replacing one that exists at `new`."""
     return await _call(server, reached, "rename", data)
 
 

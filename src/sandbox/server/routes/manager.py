@@ -1,4 +1,4 @@
-"""`/api/sandbox/…`: the specification's paths. They mean the managed sandbox called `default`."""
+"""`/api/sandbox/…`: the specification's paths. They are about the managed sandbox called `default`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox.server.server import Server
 
 
 class Status(Struct):
-    """How the managed sandbox is."""
+    """The state of a managed sandbox."""
 
     state: Annotated[str, Meta(examples=["ready"])]
     mode: str
@@ -50,7 +50,7 @@ class Ended(Struct):
 
 
 class Capability(Struct):
-    """Whether the host can do it, and with what."""
+    """Whether it is available, and which program provides it."""
 
     available: bool
     tool: str | None
@@ -80,7 +80,7 @@ async def events(server: Server, access: Access) -> Events:
 
 @get("/api/sandbox/platform", opt={"verb": "read"})
 async def platform(server: Server) -> dict[str, Any]:
-    """Which engines this machine has. They are tried, so the first answer takes a second or more."""
+    """Which engines this machine has. Each is tried, so the first answer takes a second or more."""
     return await server.run(lambda: _platform().platform())
 
 
@@ -138,7 +138,7 @@ async def start_docker(server: Server) -> dict[str, Any]:
 
 @post("/api/sandbox/kill", opt={"verb": "panic"}, status_code=200)
 async def kill(server: Server, access: Access, data: Reason | None = None) -> dict[str, Any]:
-    """The kill switch: ends every sandbox of this user at once, voids secrets' placeholders, lets none start."""
+    """The kill switch: ends every sandbox of this user at once, voids the secrets' placeholders, lets none start."""
     reason = data.reason if data is not None else ""
     ended = await server.run(lambda: server.panic(f"HTTP ({access.name})", reason))
     return {"ended": ended, "pulled": True}

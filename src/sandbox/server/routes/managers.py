@@ -22,7 +22,7 @@ class Managed(Struct):
 
 
 class Mode(Struct, forbid_unknown_fields=True):
-    """A mode to go over to. A weaker one needs scope `host`."""
+    """The mode to change to. A weaker mode needs scope `host`."""
 
     mode: Literal["off", "light", "standard", "max"]
 
@@ -35,7 +35,7 @@ async def listing(server: Server, access: Access) -> Managed:
 
 @put("/v1/managers/{name:str}", opt={"verb": "host"})
 async def define(server: Server, name: Name, data: dict[str, Any]) -> Status:
-    """Defines a managed sandbox by a SandboxManagerConfig; it starts when somebody starts it."""
+    """Defines a managed sandbox by a SandboxManagerConfig, without starting it."""
     return status_of(await server.run(lambda: server.managers.add(name, data)))
 
 
@@ -77,7 +77,7 @@ async def recover(server: Server, access: Access, name: Name) -> Status:
 
 @post("/v1/managers/{name:str}/mode", opt={"verb": "kill"}, status_code=200)
 async def mode(server: Server, access: Access, name: Name, data: Mode) -> Status:
-    """Goes over to another mode, on the record; one that runs is started again."""
+    """Changes the mode and records that; a running sandbox is restarted."""
     manager = manager_of(server, access, name)
     if MODES.index(data.mode) < MODES.index(manager.config.mode):
         require(access, "host")

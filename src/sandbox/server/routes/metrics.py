@@ -29,7 +29,7 @@ _USES = {
 
 @get("/metrics", opt={"verb": "read"}, media_type="text/plain")
 async def metrics(server: Server, access: Access) -> Response[bytes]:
-    """Sandboxes by status, what each running one uses, requests by status, entries of the record."""
+    """Sandboxes by status, the resources each running one uses, requests by status, entries in the record."""
     if access.sandboxes:
         raise Refusal(403, "forbidden", "metrics are about every sandbox; this token is for some")
     text = await server.run(lambda: _text(server, access))
@@ -43,7 +43,7 @@ def _text(server: Server, access: Access) -> bytes:
 
 
 class _Collector:
-    """What there is at the moment of the question."""
+    """Collects the values at the time of the request."""
 
     def __init__(self, server: Server, access: Access) -> None:
         self._server, self._access = server, access

@@ -22,9 +22,9 @@ async def policy(server: Server, reached: Reached) -> dict[str, Any]:
 
 @patch("/v1/sandboxes/{id:str}/network", opt={"verb": "network"})
 async def update(server: Server, access: Access, reached: Reached, data: dict[str, Any]) -> Done:
-    """Changes settings of the `network` section; new connections see it at once. Without scope `host`: only tighter."""
+    """Changes settings of the `network` section, for new connections at once. Without scope `host`: only tighter."""
 
-    # Made tighter there, from what is in force at that moment: two changes at once do not undo each other.
+    # The sandbox itself tightens what is in force at that moment, so two concurrent changes do not undo each other.
     method = "update_network" if access.may("host") else "tighten_network"
     await server.run(lambda: reached.call(method, data))
     return Done()

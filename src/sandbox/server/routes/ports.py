@@ -1,7 +1,7 @@
 """Ports inside by URL: `/v1/sandboxes/ID/port/8080/…` is what a program inside serves on 8080, HTTP and WebSocket.
 
-The program inside is hostile. It never sees the caller's token; what it answers is marked so that no browser runs it as
-a page of this server; and its headers and body are bounded by h11, the same parser as everywhere.
+The program inside is hostile. It never sees the caller's token. Its answers are marked so that no browser runs them as
+pages of this server. h11, the parser we use everywhere, bounds its headers and body.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from sandbox.server.refusal import Refusal
 from sandbox.server.server import Server
 
 PIECE = 2**16
-PATIENCE = 60.0  # seconds until the program inside must have begun to answer
+PATIENCE = 60.0  # seconds in which the request must be sent and the program inside must begin to answer
 METHODS = [HttpMethod.GET, HttpMethod.HEAD, HttpMethod.POST, HttpMethod.PUT, HttpMethod.PATCH, HttpMethod.DELETE]
 
-# Of one connection, not of the message (RFC 9110, 7.6.1); and what would tell the tenant who calls.
+# Headers of one connection, not of the message (RFC 9110, 7.6.1); then those that would tell the tenant who calls.
 _HOPS = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"}
 _NOT_INWARDS = {
     *_HOPS, "upgrade", "host", "authorization", "cookie", "content-length", "expect", "origin", "referer",
@@ -41,8 +41,8 @@ _NOT_INWARDS = {
 _NOT_OUTWARDS = {*_HOPS, "upgrade", "set-cookie", "clear-site-data", "strict-transport-security", "alt-svc"}
 _SAFE = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
 
-_ITSELF = ("localhost", "127.0.0.1", "::1")  # what the program is called, as far as it knows
-_PLAIN = re.compile(r"[!-\[\]-~]*")  # no space, control character or backslash: no two readings
+_ITSELF = ("localhost", "127.0.0.1", "::1")  # the host names that the program may use for itself
+_PLAIN = re.compile(r"[!-\[\]-~]*")  # no space, control character or backslash, which clients read differently
 _DOTS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
 
 Number = Annotated[int, Parameter(ge=1, le=65535)]
@@ -56,7 +56,7 @@ Number = Annotated[int, Parameter(ge=1, le=65535)]
     include_in_schema=False,
 )
 async def port(request: Request[Any, Any, Any], server: Server, reached: Reached, port: Number) -> Stream:
-    """What the program at that port answers. 502 when nobody listens there."""
+    """Forwards the request to the program at that port. 502 when nothing listens there."""
     if reached.paused:
         await wake(server, reached)
     line = await _dial(server, reached, port)
@@ -82,10 +82,10 @@ async def port(request: Request[Any, Any, Any], server: Server, reached: Reached
 
 
 def _led(request: Request[Any, Any, Any], location: str | None, port: int) -> str | None:
-    """The program's redirect to one of its own places, as a path of this server; None for any other.
+    """The program's redirect to one of its own paths, as a path of this server; None for any other redirect.
 
-    Clients follow a redirect with their token. To another path of this server, they would do there what the program
-    chose; to another port of this machine, some would show the token to whoever listens.
+    Clients follow a redirect with their token. A redirect to another path of this server would make them do there what
+    the program chose; one to another port of this machine would make some show the token to whatever listens there.
     """
     if location is None or not _PLAIN.fullmatch(location):
         return None
@@ -106,7 +106,7 @@ def _led(request: Request[Any, Any, Any], location: str | None, port: int) -> st
 
 
 class _Line:
-    """A connection inwards, in the loop."""
+    """A connection into the sandbox, used in the event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -129,7 +129,7 @@ async def _dial(server: Server, reached: Reached, port: int) -> _Line:
 
 
 async def _asked(request: Request[Any, Any, Any], server: Server, line: _Line) -> tuple[h11.Connection, h11.Response]:
-    """Sends the request, and waits for the head of the answer. Raises OSError, h11.ProtocolError."""
+    """Sends the request and waits for the head of the answer. Raises OSError, h11.ProtocolError, Refusal."""
     wire = h11.Connection(h11.CLIENT)
     length = request.headers.get("content-length")
     headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() not in _NOT_INWARDS]
@@ -156,7 +156,7 @@ async def _asked(request: Request[Any, Any, Any], server: Server, line: _Line) -
 
 
 def _target(request: Request[Any, Any, Any] | WebSocket[Any, Any, Any]) -> str:
-    """The path below the port, as it was sent: still encoded."""
+    """The path below the port, still encoded as it was sent."""
     raw = request.scope.get("raw_path", b"").decode("latin-1").split("?")[0]
     parts = raw.split("/", 6)  # "", v1, sandboxes, ID, port, N, rest
     query = request.scope.get("query_string", b"").decode("latin-1")
@@ -198,7 +198,7 @@ async def port_socket(socket: WebSocket[Any, Any, Any], server: Server, reached:
 
 
 async def _accepted(wire: WSConnection, line: _Line) -> list[Any]:
-    """What came together with the acceptance. Raises Refusal."""
+    """Waits for the acceptance. Returns the events that came with it. Raises Refusal."""
     while True:
         data = await line.receive()
         try:
@@ -241,7 +241,7 @@ async def _outwards(socket: WebSocket[Any, Any, Any], wire: WSConnection, line: 
     while True:
         for event in events:
             if isinstance(event, Message):
-                # Frames are passed on as they come: nobody inside makes us hold a message of any size.
+                # Frames are passed on as they arrive, so that no program inside makes us hold a huge message.
                 mode = "text" if isinstance(event, TextMessage) else "binary"
                 await socket.send_data(event.data if mode == "text" else bytes(event.data), mode=mode)  # type: ignore
             elif isinstance(event, Ping):

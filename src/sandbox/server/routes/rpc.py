@@ -1,6 +1,6 @@
 """The whole JSON-RPC protocol over a WebSocket, for clients in any language: binary frames carry its lines.
 
-A frame is any part of the stream of lines, so that no message needs to be as large as the largest line.
+A frame is any part of the stream of lines, so no WebSocket message needs to be as large as the largest line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PIECE = 2**16
 
-# The verb that each method needs. One that is not here needs `host`, so that a new one is closed.
+# The verb that each method needs. A method that is not listed needs `host`, so a new one is closed by default.
 VERBS = {
     **dict.fromkeys(("create", "checkpoint", "fork"), "create"),
     **dict.fromkeys(("info", "policy", "ports", "stats", "processes", "asks"), "read"),
@@ -53,7 +53,7 @@ VERBS = {
 
 @websocket("/v1/rpc", opt={"verb": "create"})
 async def creating(socket: WebSocket[Any, Any, Any], server: Server, access: Access) -> None:
-    """JSON-RPC with a sandbox of its own, which `create` makes and which ends with the connection."""
+    """JSON-RPC for a new sandbox, which `create` makes and which ends with the connection."""
     current = CurrentSandbox(sandboxes=_Creator(server, access))  # type: ignore[arg-type]
     await socket.accept()
     await _serve(socket, server, access, current, ends=True)
@@ -61,12 +61,12 @@ async def creating(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
 
 @websocket("/v1/sandboxes/{id:str}/rpc", opt={"verb": "read"})
 async def attached(socket: WebSocket[Any, Any, Any], server: Server, access: Access, reached: Reached) -> None:
-    """JSON-RPC with a sandbox that runs. One that another process owns needs scope `host`."""
+    """JSON-RPC for a running sandbox. If another process owns it, scope `host` is needed."""
     if not isinstance(reached.sandbox, Client):
         await socket.accept()
         await _serve(socket, server, access, CurrentSandbox(reached.sandbox), ends=False)
         return
-    require(access, "host")  # its own process answers, which knows nothing of scopes
+    require(access, "host")  # the process that owns it answers, and knows nothing about scopes
     line = await server.run(lambda: _connected(reached.id), lambda one: one.close())
     await socket.accept()
     await _relay(socket, line)
@@ -83,7 +83,7 @@ def _connected(id: str) -> sockets.socket:
 
 
 class _Creator:
-    """`create` and `restore` of a client, as far as its token goes."""
+    """`create` and `restore` for a client, within what its token allows."""
 
     def __init__(self, server: Server, access: Access) -> None:
         self._server, self._access = server, access
@@ -94,7 +94,7 @@ class _Creator:
         return self._reachable(start(self._server, self._access, dict(asked), "", hooks))
 
     def restore(self, name: str, config: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
-        if not self._access.may("host"):  # a checkpoint has whatever its maker was allowed
+        if not self._access.may("host"):  # it may do whatever the saved sandbox was allowed to
             raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
         with self._server.places.hold():
             return self._reachable(self._server.sandboxes.restore(name, config, hooks=hooks))
@@ -107,7 +107,7 @@ class _Creator:
 async def _serve(
     socket: WebSocket[Any, Any, Any], server: Server, access: Access, current: CurrentSandbox, *, ends: bool
 ) -> None:
-    """A session of our own, at the other end of a pair of sockets."""
+    """Serves a session in this process, at the other end of a socket pair."""
     ours, theirs = sockets.socketpair()
 
     def serve() -> None:
@@ -152,7 +152,7 @@ def _denied(verb: str) -> dict[str, str]:
 
 
 async def _relay(socket: WebSocket[Any, Any, Any], line: sockets.socket) -> None:
-    """Bytes both ways, until either side ends."""
+    """Relays bytes both ways until either side ends."""
     line.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=line)
 

@@ -1,4 +1,4 @@
-"""`/v1/sandboxes`: create, list, look at, change the lifetime of, and end sandboxes."""
+"""`/v1/sandboxes`: create, list, inspect, extend and end sandboxes."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _create(server: Server, access: Access, config: dict[str, Any], name: str) -
 
 
 def start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None = None) -> Sandbox:
-    """A sandbox as far as the token goes, when there is a place for it: without scope `host`, what the owner set is
-    only tightened."""
+    """Starts a sandbox within what the token allows, when there is a place for it. Without scope `host`, `config` may
+    only tighten what the owner has set."""
     server.lease(access.token)
     made = None
     try:
@@ -78,7 +78,7 @@ def _start(server: Server, access: Access, config: dict[str, Any], name: str, ho
 
 @get("/v1/sandboxes", opt={"verb": "read"})
 async def listing(server: Server, access: Access, status: Status = None) -> Listed:
-    """Every sandbox of this user that the token reaches, the newest first: also those of other programs."""
+    """Every sandbox of this user that the token reaches, newest first, including those of other programs."""
     server.reach.forget_ended()
     found = await server.run(lambda: entries(home()))
     return Listed(
@@ -94,7 +94,7 @@ async def listing(server: Server, access: Access, status: Status = None) -> List
 
 @get("/v1/sandboxes/{id:str}", opt={"verb": "read"})
 async def detail(server: Server, access: Access, id: str) -> Detailed:
-    """One sandbox: its configuration without secrets, and, while it runs, what it uses."""
+    """One sandbox: its configuration without secrets and, while it runs, the resources it uses."""
     return await server.run(lambda: _detail(server, access, id))
 
 
@@ -109,7 +109,7 @@ def _detail(server: Server, access: Access, id: str) -> Detailed:
 
 @delete("/v1/sandboxes/{id:str}", opt={"verb": "kill"}, status_code=200)
 async def kill(server: Server, access: Access, id: str) -> Done:
-    """Ends a running sandbox; returns when it is gone. Not the one of the signer's key: its owner ends the signer."""
+    """Ends a running sandbox; returns when it is gone. Refuses the signer's own sandbox: its owner ends the signer."""
 
     def end() -> None:
         entry = entry_of(server, access, id)
@@ -125,7 +125,7 @@ async def kill(server: Server, access: Access, id: str) -> Done:
 
 @get("/v1/sandboxes/{id:str}/stats", opt={"verb": "read"})
 async def stats(server: Server, reached: Reached) -> dict[str, Any]:
-    """Memory, processor time, processes; null where this machine cannot tell."""
+    """Memory, processor time and processes; null where this machine cannot measure it."""
     return await server.run(lambda: dict(reached.sandbox.stats()))
 
 
@@ -137,9 +137,9 @@ async def processes(server: Server, reached: Reached) -> dict[str, Any]:
 
 @post("/v1/sandboxes/{id:str}/extend", opt={"verb": "kill"}, status_code=200)
 async def extend(server: Server, access: Access, reached: Reached, data: m.Extend) -> Done:
-    """Changes how long the sandbox lives, counted from now; null is no such end, what is absent stays as it is.
+    """Changes how long the sandbox lives, counted from now. null means no limit; what is absent stays as it is.
 
-    Without scope `host`, not longer than the owner's `limits` say.
+    Without scope `host`, it cannot exceed the owner's `limits`.
     """
 
     def change() -> None:
@@ -152,7 +152,7 @@ async def extend(server: Server, access: Access, reached: Reached, data: m.Exten
 
 
 def entry_of(server: Server, access: Access, id: str) -> Entry:
-    """The registry's entry of a sandbox, running or not. Raises NotFound, also where the token has no reach."""
+    """The registry entry of a sandbox, running or not. Raises NotFound, also when the token may not reach it."""
     known = server.reach.known(id)
     entry = find(home(), known.id if known is not None else id)
     if not access.reaches(entry.id, server.reach.name_of(entry.id)):

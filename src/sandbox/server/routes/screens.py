@@ -1,7 +1,7 @@
 """Looking at a sandbox's screen (VNC) and driving its browser, behind this server's tokens.
 
-The screen's bytes go from a Unix socket inside to the caller's WebSocket, which noVNC draws. What the caller says is
-read here message by message: a looker-on has no mouse or keyboard, and nobody's clipboard goes in.
+The screen's bytes go from a Unix socket inside to the caller's WebSocket, and noVNC draws them. What the caller sends
+is checked here message by message: a viewer has no mouse or keyboard, and no clipboard is passed in.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 EXEC = {"verb": "exec"}
 PIECE = 2**16
-WAITING = 64  # messages of the browser's that a slow client may leave unread
+WAITING = 64  # messages from the browser that a slow client may leave unread
 PATIENCE = 60.0
 
 
 class Endpoints(Struct):
-    """Where the managed sandbox's browser can be driven, and its screen seen; all with this server's token."""
+    """Where to drive the managed sandbox's browser and see its screen; all of them need this server's token."""
 
     cdpEndpoint: str
     wsEndpoint: str
@@ -55,7 +55,7 @@ def _managed(server: Server, access: Access) -> Sandbox:
 
 @get("/api/sandbox/browser", opt=EXEC)
 async def browser(request: Request[Any, Any, Any], server: Server, access: Access) -> Endpoints:
-    """Starts the browser, unless it runs."""
+    """Starts the browser, unless it is running."""
     sandbox = _managed(server, access)
     await server.run(lambda: sandbox._browser.start())
     base = str(request.base_url).rstrip("/")
@@ -65,7 +65,7 @@ async def browser(request: Request[Any, Any, Any], server: Server, access: Acces
 
 @get("/api/sandbox/browser/json/version", opt=EXEC)
 async def version(request: Request[Any, Any, Any], server: Server, access: Access) -> dict[str, Any]:
-    """What the browser says of itself, and its WebSocket, as Chromium's own port would."""
+    """The browser's version and WebSocket, as Chromium's own debugging port would show them."""
     sandbox = _managed(server, access)
     told = await server.run(lambda: sandbox._browser.version())
     base = str(request.base_url).rstrip("/").replace("http", "ws", 1)
@@ -73,7 +73,7 @@ async def version(request: Request[Any, Any, Any], server: Server, access: Acces
 
 
 class _Coming:
-    """What the browser says to one client. `tell` and `end` are called in the browser's thread."""
+    """Messages from the browser to one client. `tell` and `end` are called in the browser's thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class _Coming:
         self.over = asyncio.Event()
 
     def tell(self, text: str) -> None:
-        """Waits for a client that is slow: once."""
+        """Queues a message. Waits once for a slow client, then ends the conversation."""
         try:
             if not self.over.is_set():
                 asyncio.run_coroutine_threadsafe(self.messages.put(text), self._loop).result(PATIENCE)
@@ -91,7 +91,7 @@ class _Coming:
             pass  # the server has ended
 
     def end(self) -> None:
-        """Has the conversation end."""
+        """Ends the conversation."""
         self._loop.call_soon_threadsafe(self.over.set)
 
 
@@ -123,7 +123,7 @@ async def devtools(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
     try:
         await _first(out(), into(), coming.over.wait())
     finally:
-        coming.over.set()  # whoever waits to tell it something need not
+        coming.over.set()  # `tell` need not wait any more
         await server.run(client.close)
         await _close(socket)
 
@@ -133,7 +133,7 @@ async def devtools(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
 
 @websocket("/v1/sandboxes/{id:str}/vnc", opt=EXEC)
 async def vnc(socket: WebSocket[Any, Any, Any], server: Server, reached: Reached, control: bool = False) -> None:
-    """The screen, as VNC in binary frames; with `control=true` the mouse and the keyboard are the caller's, too."""
+    """The screen, as VNC in binary frames. With `control=true`, the caller may also use the mouse and the keyboard."""
     if isinstance(reached.sandbox, Client):
         raise Refusal(409, "elsewhere", "another process owns this sandbox: only its own server can show its screen")
     sandbox = reached.sandbox
@@ -156,7 +156,7 @@ async def _show(socket: WebSocket[Any, Any, Any], line: sockets.socket, judged: 
         while data := await loop.sock_recv(line, PIECE):
             passed = said.feed(data)
             if passed is None:
-                return  # not one of our displays
+                return  # not what one of our displays would send
             await socket.send_data(passed, mode="binary")
 
     async def into() -> None:
@@ -177,7 +177,7 @@ async def _show(socket: WebSocket[Any, Any, Any], line: sockets.socket, judged: 
 
 
 async def _first(*work: Any) -> None:
-    """Until one of them has ended, however."""
+    """Runs them all until one has ended, in whatever way; then cancels the others."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
-"""`/api/sandbox/sign…`: the specification's paths. The signer, another process, decides; nothing here holds a key.
+"""`/api/sandbox/sign…`: the specification's paths. The signer, a separate process, decides; nothing here holds a key.
 
-An approval carries its own token to the signer, which checks it: this process could not approve by itself.
+An approval passes its token on to the signer, which checks it: this process could not approve by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Id = Annotated[str, Meta(min_length=1, max_length=128, examples=["req-1"])]
 
 
 class Sign(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A transaction to sign. What is left out is asked of the node in `signing.rpc`, if there is one."""
+    """A transaction to sign. Missing fields are asked of the node in `signing.rpc`, if there is one."""
 
     requestId: Id
     chainId: Annotated[int, Meta(ge=1)]
@@ -37,14 +37,14 @@ class Sign(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True)
 
 
 class Decide(Struct, forbid_unknown_fields=True):
-    """Which request. With `hash`, only if it is that one."""
+    """Which request to decide. With `hash`, only if the request has that hash."""
 
     requestId: Id
     hash: Annotated[str, Meta(pattern="^0x[0-9a-f]{64}$", examples=[f"0x{'ab' * 32}"])] | None = None
 
 
 class SigningResult(Struct, kw_only=True):
-    """`pending`: a person must approve it; ask again with the same content. `signature` is there after success."""
+    """`pending`: a person must approve it; ask again with the same content. `signature` is set after success."""
 
     success: bool
     requestId: str
@@ -57,13 +57,13 @@ class SigningResult(Struct, kw_only=True):
 
 
 class Pending(Struct):
-    """What waits for a person, the oldest first."""
+    """The requests that wait for a person, oldest first."""
 
     pending: list[dict[str, Any]]
 
 
 class Address(Struct):
-    """The account that signs, and the chains that it signs for."""
+    """The account that signs, and the chains it signs for."""
 
     address: str
     chains: list[int]
@@ -87,27 +87,27 @@ async def submit(
 
 @post("/api/sandbox/sign/approve", opt={"verb": "approve"}, status_code=200)
 async def approve(server: Server, request: Request[Any, Any, Any], data: Decide) -> Response[SigningResult]:
-    """Approves what waits: exactly what was asked for, if the policy still allows it."""
+    """Approves a pending request: exactly what was asked for, if the policy still allows it."""
     return await _decide(server, request, "approve", data)
 
 
 @post("/api/sandbox/sign/reject", opt={"verb": "approve"}, status_code=200)
 async def reject(server: Server, request: Request[Any, Any, Any], data: Decide) -> SigningResult:
-    """Rejects what waits."""
+    """Rejects a pending request."""
     answer = await _decide(server, request, "reject", data)
     return answer.content
 
 
 @get("/api/sandbox/sign/pending", opt={"verb": "read"})
 async def pending(server: Server, access: Access) -> Pending:
-    """What waits for a person."""
+    """The requests that wait for a person."""
     told = await _signer(server, client.decide, {"op": "pending"})
     return Pending([one for one in told["pending"] if access.reaches(one["sandbox"])])
 
 
 @get("/api/sandbox/sign/address", opt={"verb": "read"})
 async def address(server: Server) -> Address:
-    """The account."""
+    """The account that signs."""
     told = await _signer(server, client.ask, {"op": "address"})
     return Address(told["address"], told["chains"])
 
@@ -132,7 +132,10 @@ async def _signer(server: Server, ask: Any, message: dict[str, Any]) -> dict[str
 
 
 def _strict(body: bytes) -> dict[str, Any]:
-    """The body once more, so that nobody reads it otherwise: no key twice, no number that is not whole."""
+    """The body, parsed strictly so that no other parser can read it differently: no duplicate keys, only whole numbers.
+
+    Raises Refusal.
+    """
     try:
         found = strict_json.loads(body)
     except strict_json.NotJson as problem:
@@ -160,7 +163,7 @@ async def _filled(server: Server, plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(url: str, method: str, params: Any) -> Any:
-    """The node's answer. It is the owner's own node, in the owner's own configuration."""
+    """The node's answer. The owner chose this node, in their own configuration."""
     import json
     import urllib.request
 

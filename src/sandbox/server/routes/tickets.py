@@ -1,4 +1,4 @@
-"""Tickets for WebSockets from a browser; who the token is; whether the server is there and can build sandboxes."""
+"""Tickets for WebSockets from a browser; what a token may do; whether the server answers and can build sandboxes."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ async def me(access: Access) -> dict[str, Any]:
 
 @get("/v1/health", opt={"public": True})
 async def health() -> dict[str, Any]:
-    """Whether the server answers. Says nothing else, because anybody may ask."""
+    """Whether the server answers. Reveals nothing else, because anybody may ask."""
     return {"ok": True}
 
 
 @get("/v1/ready", opt={"public": True})
 async def ready(server: Server) -> dict[str, Any]:
-    """Whether this server can start new sandboxes: one could be built, and the server is not about to end; 503
-    otherwise.
+    """Whether this server can start new sandboxes: a test sandbox could be built, and the server is not shutting down.
 
-    Says nothing else, because anybody may ask; the server has printed why not.
+    503 otherwise. Reveals nothing else, because anybody may ask; the server prints the reason.
     """
     if server.draining.is_set() or not await server.probe.good():
         raise Refusal(503, "not_ready", "this server cannot start sandboxes; its own output says why")

@@ -13,7 +13,7 @@ class SigningFailed(SandboxError):
 
 
 class Order(NamedTuple):
-    """One signature that the policy has decided for. `confirmed`: a person approved exactly this hash."""
+    """One signature that the policy has allowed. `confirmed`: a person approved exactly this hash."""
 
     id: str
     request: Request

@@ -1,7 +1,7 @@
-"""How the deciding process orders a signature from the process with the key: an order that counts once.
+"""How the deciding process orders a signature from the process with the key: each order is valid once.
 
-Each order has a number that goes up by one and a MAC under a secret that the two have shared since the start. Whoever
-gets hold of the pipe, or of an earlier order, cannot order anything.
+An order has a number, one more than the last, and a MAC under a secret that the two have shared since the start. Access
+to the pipe, or a copy of an earlier order, is not enough to order anything.
 """
 
 from __future__ import annotations

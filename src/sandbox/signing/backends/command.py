@@ -16,7 +16,7 @@ _LONGEST = 256 * 1024
 
 
 class CommandSigner:
-    """A SignerBackend. What the program prints is checked: it must be of what was asked, by this address."""
+    """A SignerBackend. The program's output is checked: it must be this address's signature of the request."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""eth-account: requests as it takes them, and whether a signature is of what was asked. Loaded by who signs."""
+"""eth-account: requests in its form, and the check of a signature against its request. Loaded only for signing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def sign(key: bytes, request: Request) -> str:
 
 
 def is_of(signature: str, request: Request, address: str) -> bool:
-    """Whether it is a signature by `address` of exactly this."""
+    """Whether this is a signature by `address` of exactly this request."""
     account = library().Account
     try:
         raw = bytes.fromhex(signature.removeprefix("0x"))

@@ -70,7 +70,7 @@ class KeyPipe:
 
 
 def _spelled(value: Any) -> Any:
-    """Without fractions, which strict JSON has none of: durations as text."""
+    """The settings with durations as text, because strict JSON has no fractions."""
     if isinstance(value, dict):
         return {key: _spelled(item) for key, item in value.items()}
     if isinstance(value, list):

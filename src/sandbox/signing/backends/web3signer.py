@@ -16,11 +16,11 @@ _LONGEST = 256 * 1024
 
 
 class Web3Signer:
-    """A SignerBackend. What it answers is checked, as a command's."""
+    """A SignerBackend. The answers are checked, like a command's output."""
 
     def __init__(self, url: str, address: str | None = None) -> None:
         self._url = url
-        # Its answer to a redirect would be another server's.
+        # No redirects: another server would answer.
         self._opener = urllib.request.build_opener(_Stay, urllib.request.ProxyHandler({}))
         self._address = address.lower() if address is not None else self._only()
 

@@ -1,4 +1,4 @@
-"""fallocate(2), by what every provider can do: set a file's size, and write zeros."""
+"""fallocate(2), with what every provider can do: set a file's size, and write zeros."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ZEROS = memoryview(bytes(1 << 20))
 
 
 def allocate(tree: Tree, node: Node, handle: Handle, mode: int, offset: int, length: int) -> None:
-    """Raises OSError: EOPNOTSUPP for an unsupported mode, and what the provider raises."""
+    """Does what fallocate(2) asks. Raises OSError: EOPNOTSUPP for an unsupported mode, and what the provider raises."""
     if mode not in MODES:
         raise failure(errno.EOPNOTSUPP)
     size, end = tree.info(node, handle).size, offset + length

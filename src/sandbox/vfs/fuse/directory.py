@@ -82,7 +82,7 @@ class Directory:
 
 
 def _checked(name: str) -> bytes:
-    """The name for the kernel. Raises OSError for one that the kernel would refuse without saying which."""
+    """The name for the kernel. Raises OSError if the kernel would refuse it: it would not say which name it was."""
     encoded = os.fsencode(name)
     if not encoded or len(encoded) > NAME_MAX or name in (".", "..") or b"/" in encoded or b"\0" in encoded:
         raise failure(errno.EIO)

@@ -21,7 +21,7 @@ class Handlers:
         self.nodes = tree.nodes
 
     def path(self, request: Request) -> str:
-        """Where the file is that the request is about."""
+        """The path of the file that the request is about."""
         return self.nodes.path(self.nodes[request.node])
 
     def own(self, request: Request, path: str) -> None:

@@ -40,8 +40,9 @@ SLOW = 2e-3
 MOST_STUCK = 64
 TICK = 0.05
 DEADLINE = 30.0
-# Any signal interrupts, also one that a program handles and goes on, and few expect EINTR of a file: a provider that is
-# only slow, or a busy machine, gets this many ticks to finish. After them a program that waits can be killed.
+# Any signal interrupts a request, even one that the program handles before it goes on, and few programs expect EINTR
+# from a file. So a slow provider, or a busy machine, gets this many ticks to finish. Then the request ends with EINTR,
+# so that the waiting program can be killed.
 PATIENCE = 20
 
 _INTERRUPT = int(Op.INTERRUPT)  # members of an Enum are slow to look up

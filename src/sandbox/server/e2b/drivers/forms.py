@@ -1,4 +1,4 @@
-"""Runs inside, once in each Python context: figures and tables are also shown as data, as E2B's own template does it.
+"""Runs inside, once in each Python context: also shows figures and tables as data, like E2B's own template.
 
 Figures need `e2b-charts` (PyPI) inside. Leaves no name behind.
 """
@@ -13,7 +13,7 @@ def _add_forms():
     def table(frame, **_):
         import json
 
-        # Through JSON, because a column may hold what only pandas can write: times, numbers of its own.
+        # Through JSON, because a column may hold values that only pandas can convert, such as times.
         columns = json.loads(frame.to_json(orient="split", date_format="iso"))
         return {"e2b/data": {str(name): [row[i] for row in columns["data"]] for i, name in enumerate(columns["columns"])}}
 

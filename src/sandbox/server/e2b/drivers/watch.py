@@ -1,7 +1,7 @@
-"""Runs inside the sandbox: tells what happens in a directory. Needs nothing but the standard library.
+"""Runs inside the sandbox: reports what happens in a directory. Needs only the standard library.
 
-Arguments: the directory, "1" to watch those below too. Out: one JSON line for each event, {"name", "type"}. Each line on
-its input asks for {"mark": n} after all that has happened until then; its end is ours.
+Arguments: the directory, and "1" to watch those below it too. Output: one JSON line per event, {"name", "type"}. For
+each line of input, prints {"mark": n} after all events so far. Ends when its input ends.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ def watch(name):
                 if one.is_dir(follow_symlinks=False):
                     watch(os.path.join(name, one.name))
         except OSError:
-            pass  # it is gone again
+            pass  # it was removed meanwhile
 
 
 def say(**message):
