@@ -47,10 +47,10 @@ def closed_by_the_other_side(path: Path) -> bool:
         line.settimeout(PATIENCE)
         with address(path) as name:
             line.connect(name)
-        line.sendall(b"\0" * 64)  # no launcher says this
         try:
+            line.sendall(b"\0" * 64)  # no launcher says this
             return line.recv(1) == b""
-        except ConnectionResetError:
+        except ConnectionError:
             return True
         except TimeoutError:
             return False
