@@ -302,7 +302,8 @@ static void launch(struct job *job, struct cbor request, int stdio[3], bool term
 	uint64_t timeout;
 	struct wanted wanted;
 	if (!cbor_get_uint(request, "timeout_ms", TIMEOUT_MOST, 0, &timeout) ||
-	    !cbor_get_bool(request, "end_session", false, &job->end_session) || !wanted_read(&wanted, request)) {
+	    !cbor_get_bool(request, "end_session", false, &job->end_session) ||
+	    !cbor_get_bool(request, "vital", false, &job->vital) || !wanted_read(&wanted, request)) {
 		job_refuse(job, "request", errno);
 		return;
 	}

@@ -231,6 +231,8 @@ void jobs_reap(void)
 			stopped(job);
 			continue;
 		}
+		if (job->vital && status)
+			leave(1);
 		job->reaped = true;
 		job->status = status, job->usage = usage;
 		job->ended = job->quiet = now_us();

@@ -55,6 +55,7 @@ struct job {
 	struct stream streams[3];
 	/* the end */
 	bool end_session;    /* the others of its session end with the command */
+	bool vital;          /* nothing here works without it: when it fails, everything ends */
 	bool reaped, timed_out, killing, survivors, said;
 	int status;
 	struct rusage usage;

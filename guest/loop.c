@@ -156,8 +156,9 @@ noreturn void serve(void)
 		int64_t wake = jobs_tick(now_us());
 		/* A host that does not read gets no new work done until it does. */
 		watch_set(&main_watch, (host.queued < QUEUE_MOST / 2 ? EPOLLIN : 0) | (host.queued ? EPOLLOUT : 0));
-		int64_t wait_ms = wake == NEVER ? -1 : (wake - now_us() + 999) / 1000;
-		int n = epoll_wait(epoll, &e, 1, wait_ms < -1 ? 0 : wait_ms > 1 << 30 ? 1 << 30 : (int)wait_ms);
+		int64_t left = wake == NEVER ? NEVER : wake - now_us();
+		int wait_ms = left == NEVER ? -1 : left <= 0 ? 0 : left / 1000 >= 1 << 30 ? 1 << 30 : (int)((left + 999) / 1000);
+		int n = epoll_wait(epoll, &e, 1, wait_ms);
 		if (n > 0) {
 			struct watch *w = e.data.ptr;
 			w->ready(w, e.events);

@@ -148,7 +148,7 @@ void remove_attribute(struct node *node, const char *name);
 void get_lock(const struct fuse_lk_in *in);
 void set_lock(const struct fuse_lk_in *in, bool wait);
 void stop_waiting(uint64_t unique);
-void locks_released(struct handle *handle);
+void locks_released(uint64_t handle);
 bool locks_waited_for(void);
 void locks_try_again(void);
 

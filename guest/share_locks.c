@@ -14,7 +14,7 @@
 #define WAITING_MOST 256
 
 struct owner {
-	struct handle *handle;
+	uint64_t handle; /* its number: the table of handles moves when it grows */
 	struct node *node;
 	uint64_t id;
 	bool whole; /* flock(2): of the whole file */
@@ -45,7 +45,7 @@ static struct owner *owner_of(const struct fuse_lk_in *in)
 	int fd = open_file(handle->node, fcntl(handle->fd, F_GETFL) & O_ACCMODE);
 	if (fd < 0)
 		return NULL;
-	owners[nowners] = (struct owner){handle, handle->node, in->owner, whole, fd};
+	owners[nowners] = (struct owner){in->fh, handle->node, in->owner, whole, fd};
 	return &owners[nowners++];
 }
 
@@ -127,7 +127,7 @@ void locks_try_again(void)
 }
 
 /* The kernel says when an open file is let go; the locks that were made by way of it go with it. */
-void locks_released(struct handle *handle)
+void locks_released(uint64_t handle)
 {
 	for (size_t i = 0; i < nowners;)
 		if (owners[i].handle == handle) {

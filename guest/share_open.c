@@ -213,7 +213,7 @@ void release_handle(uint64_t number)
 	if (handle) {
 		struct node *node = handle->node;
 		int fd = handle->fd;
-		locks_released(handle);
+		locks_released(number);
 		if (handle->list)
 			closedir(handle->list);
 		if (fd >= 0)

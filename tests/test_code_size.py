@@ -17,6 +17,7 @@ LONGER = {
     "src/sandbox/client.py: Client": (330, "one short documented method for each of `Sandbox`'s: a table, not a logic"),
     "src/sandbox/aio.py: AsyncSandbox": (300, "the same methods again, each one await of a thread"),
     "src/sandbox/network/gate_thread.py: GateThread": (270, "the gate's whole life, from the plan on, under one lock"),
+    "src/sandbox/asks/pending.py: Asks": (290, "a question's life from asking to its answer, under one lock"),
     "src/sandbox/manager/manager.py: SandboxManager": (325, "one state machine; its states are moved under one lock"),
 }
 

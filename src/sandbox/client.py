@@ -65,6 +65,8 @@ class Client(ClientFiles):
         `hooks` is an object as for `Sandbox`; its functions run in this process, in threads.
         Raises what `Sandbox` raises, and SandboxError when the server cannot be started.
         """
+        if connection is not None and not create and (config is not None or hooks is not None):
+            raise InvalidArgument("a sandbox that runs already takes neither a configuration nor hooks")
         asked = dict(config or {})
         if hooks is not None:
             from sandbox.rpc.hooks import named
@@ -350,7 +352,10 @@ class Client(ClientFiles):
                 self._connection.call("close", {"grace": grace})
             except SandboxClosed:
                 pass  # it has already ended
-        self._connection.close()
+            finally:
+                self._connection.close()
+        else:
+            self._connection.close()
 
     def __enter__(self) -> Self:
         return self

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import time
 from _thread import RLock  # `threading` is loaded when there is a thread to start
 
@@ -71,6 +72,7 @@ class _Waiter:
         self._laters: set[Later] = set()
         self._loop: _Loop | None = None
         self._held = False
+        self._firing = False
 
     def hold(self) -> None:
         self._held = hasattr(select, "epoll")  # only epoll has a descriptor to poll
@@ -88,9 +90,10 @@ class _Waiter:
     def _looping(self) -> _Loop:
         """The loop, made if there is none. Call it under the lock."""
         if self._loop is None:
-            self._loop = _Loop(self.fire, self.fire_due)
+            loop = _Loop(self.fire, self.fire_due)
             if not self._held:
-                self._loop.start()
+                loop.start()
+            self._loop = loop
         return self._loop
 
     def add(self, watch: Watch) -> None:
@@ -117,7 +120,7 @@ class _Waiter:
 
     def _unneeded(self) -> _Loop | None:
         """The loop, when there is nothing left to wait for. Call it under the lock."""
-        if self._watches or self._laters:
+        if self._watches or self._laters or self._firing:
             return None
         ended, self._loop = self._loop, None
         return ended
@@ -140,12 +143,29 @@ class _Waiter:
             watch = self._watches.get(descriptor)
             if watch is None:
                 return  # cancelled meanwhile
+            self._firing = True  # keeps the loop: a new one might need descriptors that there are not
         self.remove(watch)
         try:
             watch.ready()
-        except RuntimeError:  # no thread can be started at the moment
+        except (RuntimeError, OSError):  # no thread can be started, or nothing opened, at the moment
             time.sleep(_PAUSE)
+            self._again(watch)
+        except Exception:  # noqa: BLE001 - the other sandboxes need the thread
+            _report()
+        with self._lock:
+            self._firing = False
+            ended = self._unneeded()
+        if ended is not None:
+            ended.stop()
+
+    def _again(self, watch: Watch) -> None:
+        try:
             self.add(watch)
+        except (OSError, ValueError):  # its socket was closed meanwhile
+            with self._lock:
+                for one in watch.descriptors:
+                    if self._watches.get(one) is watch:
+                        del self._watches[one]
 
     def fire_due(self) -> float | None:
         """Called in the thread: calls what is due, and returns the seconds until the next one."""
@@ -156,8 +176,10 @@ class _Waiter:
         for one in due:
             try:
                 one.due()
-            except RuntimeError:  # no thread can be started at the moment
+            except (RuntimeError, OSError):  # no thread can be started, or nothing opened, at the moment
                 return _PAUSE
+            except Exception:  # noqa: BLE001 - the other sandboxes need the thread
+                _report()
             self.remove_later(one)
         return None if next_at is None else max(0.0, next_at - time.monotonic())
 
@@ -238,6 +260,11 @@ class _Loop:
     def _close(self) -> None:
         if hasattr(self._poll, "close"):
             self._poll.close()
+
+
+def _report() -> None:
+    """Prints an exception: the thread goes on, because every sandbox of the process needs it."""
+    sys.excepthook(*sys.exc_info())
 
 
 _current = _Waiter()

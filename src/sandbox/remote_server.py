@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from sandbox.client import Client
-from sandbox.errors import SandboxError
+from sandbox.errors import InvalidArgument, SandboxError
 from sandbox.rpc.connection import Connection
 from sandbox.websocket import WebSocketClient
 
@@ -36,8 +36,10 @@ def remote(
 
     A sandbox created here ends when it is closed, or when this process ends. `certificates` is a file of certificates
     to trust in place of the system's. Raises what `Sandbox` raises, Denied when the token may not do that, and
-    SandboxError when the server cannot be reached.
+    SandboxError when the server cannot be reached. InvalidArgument: a sandbox that runs takes no `config` or `hooks`.
     """
+    if id is not None and (config is not None or hooks is not None):
+        raise InvalidArgument("a sandbox that runs already takes neither a configuration nor hooks")
     server = url.rstrip("/")
 
     def reach(id: str) -> Connection:

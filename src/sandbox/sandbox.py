@@ -255,19 +255,28 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
             self._end_forks()
             if grace > 0:
                 self._processes.wait(grace)
-            self._take_down()
-            self._lifecycle("stopped")
-            self.record.close()
+            try:
+                self._take_down()
+            finally:
+                self._lifecycle("stopped")
+                self.record.close()
         finally:
             self._gone.release()
         if _in_main_thread():
             self._drain()
 
     def _take_down(self) -> None:
+        """Runs every ending, also after one that fails. Raises the first error at the end."""
+        first: Exception | None = None
         while self._endings:
-            self._endings.pop()()
+            try:
+                self._endings.pop()()
+            except Exception as problem:  # noqa: BLE001 - raised below
+                first = first or problem
         if self._registration is not None:
             self._registration.end() if self._ready else self._registration.discard()
+        if first is not None:
+            raise first
 
     def __enter__(self) -> Self:
         return self

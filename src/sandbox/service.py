@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from sandbox.config.home import home
 from sandbox.errors import ConfigError, SandboxClosed, SandboxError
@@ -139,13 +140,12 @@ def pull_kill_switch(*, by: str, reason: str = "", close_own: Callable[[], objec
     """
     from sandbox.registry.kill_switch import pull
 
-    record = _own_record()
-    try:
-        record.write("security_kill_switch", f"pulled by {by}", severity="critical", reason=reason or None, sync=True)
+    told = [f"pulled by {by}"]
+    try:  # nothing comes before it: whatever else fails, the sandboxes end
         ended = pull(home(), by=by, reason=reason, close_own=close_own)
-        record.write("security_kill_switch", f"{len(ended)} sandboxes ended", severity="critical", sync=True)
+        told.append(f"{len(ended)} sandboxes ended")
     finally:
-        record.close()
+        _record_switch(told, reason)
     return ended
 
 
@@ -155,20 +155,33 @@ def release_kill_switch(*, by: str) -> bool:
 
     if not release(home()):
         return False
-    record = _own_record()
-    try:
-        record.write("security_kill_switch", f"released by {by}", severity="critical", sync=True)
-    finally:
-        record.close()
+    _record_switch([f"released by {by}"])
     return True
 
 
-def _own_record() -> Record:
-    """The record, for entries that are not about one sandbox."""
+def _record_switch(told: Sequence[str], reason: str = "") -> None:
+    """Puts it on the record, which only the user's own file configures. Says so if that is impossible."""
     from sandbox.audit.record import Record
     from sandbox.config.home import record_directory
+    from sandbox.config.layers import users_config
+    from sandbox.config.model import Config
 
-    return Record(record_directory(configuration({}).users))
+    try:
+        config = users_config()
+    except (SandboxError, OSError):
+        config = Config()
+    try:
+        record = Record(record_directory(config))
+        try:
+            for index, one in enumerate(told):
+                why = reason or None if index == 0 else None
+                record.write("security_kill_switch", one, severity="critical", reason=why, sync=True)
+        finally:
+            record.close()
+    except (SandboxError, OSError) as problem:
+        from sandbox.i18n import _
+
+        print(_("the kill switch could not be recorded: {problem}").format(problem=_.text(problem)), file=sys.stderr)
 
 
 def why_closed(sandbox: Sandbox, problem: SandboxClosed) -> SandboxClosed:

@@ -86,7 +86,10 @@ class WebSocketClient:
                 case TextMessage() if event.data:
                     return event.data
                 case Ping():
-                    self._send(event.response())
+                    try:
+                        self._send(event.response())
+                    except SandboxClosed:
+                        return b""
 
     def close(self) -> None:
         """Ends the connection; wakes threads that receive. Idempotent."""
@@ -161,6 +164,11 @@ def _connected(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidArgument("the server's address is https://HOST[:PORT], not {url!r}", url=url)
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        raise InvalidArgument(
+            "{url!r} is not encrypted: anybody on the way could read the token; http:// is only for this machine",
+            url=url,
+        )
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         line = socket.create_connection((parts.hostname, port), timeout)
@@ -173,6 +181,17 @@ def _connected(
     except OSError as problem:
         raise SandboxError("cannot reach {url}: {problem}", url=url, problem=problem) from problem
     return line, parts.netloc.rpartition("@")[2], parts.path or "/"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def notice_silence(line: socket.socket, seconds: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import CommandError, InvalidArgument, SandboxClosed
+from sandbox import CommandError, InvalidArgument, SandboxClosed, SandboxError
 from sandbox.sessions import session as session_module
 
 FOREVER = {"python": "while True: pass", "node": "while (true) {}", "bash": "sleep 1000"}
@@ -158,3 +158,10 @@ def test_a_value_of_endless_forms_is_cut(py: Any) -> None:
         "for _ in range(20): display(Many())"
     )
     assert sum(len(one.data) for one in result.outputs) <= 20 * 32
+
+
+def test_a_shell_that_sends_endless_bytes_as_its_status_is_ended(sb: Any) -> None:
+    with sb.session("bash") as session:
+        with pytest.raises(SandboxError, match="too long"):
+            session.run("printf() { command printf '\\n%s ' $2; while :; do echo -n 11111111111111111111; done; }")
+        assert session.run("echo again").stdout == "again\n"

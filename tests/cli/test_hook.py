@@ -183,6 +183,15 @@ def test_after_a_command_that_ran_outside_no_further_one_is_let_through(claude: 
     assert "ran outside the sandbox" in refused.stderr
 
 
+@pytest.mark.parametrize("line", ["ls # {}", "{}; ls", "true {}"])
+def test_a_command_that_only_contains_the_hooks_own_ran_outside(claude: Claude, line: str) -> None:
+    answered = claude.asks("Bash", command="ls")["updatedInput"]["command"]
+    assert claude.event("post-tool-use", tool_input={"command": answered}).returncode == 0
+    told = claude.event("post-tool-use", tool_input={"command": line.format(answered)})
+    assert told.returncode == 2
+    assert "OUTSIDE the sandbox" in told.stderr
+
+
 def test_only_the_very_command_that_was_judged_runs_and_once(claude: Claude) -> None:
     line = claude.asks("Bash", command="echo one")["updatedInput"]["command"]
     assert claude.shell(line.replace("one", "two")).returncode != 0
@@ -235,6 +244,9 @@ def test_claude_codes_own_rules_about_commands_hold_though_it_sees_another_comma
 
 def test_another_shell_tool_is_refused(claude: Claude) -> None:
     assert claude.judges("PowerShell", command="ls") == "deny"
+    assert claude.judges("FutureShell", command="ls") == "deny"
+    assert claude.judges("Skill", command="review") == ""
+    assert claude.judges("mcp__server__tool", command="ls") == ""
 
 
 # -- files

@@ -153,7 +153,7 @@ def test_a_host_that_is_not_listed_is_refused_and_debug_says_why(project: Path) 
 
 def test_settings_on_the_control_descriptor_change_the_network(project: Path) -> None:
     reader, writer = os.pipe()
-    lines = ["nonsense", json.dumps({"network": {"allowedDomains": ["good.test"], "deniedDomains": []}})]
+    lines = ["nonsense", "[" * 20_000, json.dumps({"network": {"allowedDomains": ["good.test"], "deniedDomains": []}})]
     os.write(writer, "".join(f"{line}\n" for line in lines).encode())
     wait = "until curl -s http://good.test/ | grep 'could not reach good.test'; do :; done"
     done = srt(project, "--control-fd", str(reader), "-c", wait, settings={}, pass_fds=(reader,))

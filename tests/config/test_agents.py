@@ -87,3 +87,45 @@ def test_a_mistake_in_an_agent_file_is_told_with_its_line(tmp_path: Path) -> Non
 
 def test_commas_in_parentheses_do_not_separate() -> None:
     assert split_tools("A, B(c, d),E(f)") == ["A", "B(c, d)", "E(f)"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\r\nname: a\r\nallowed-tools: Read\r\n---\r\nBody\r\n",
+        "---\rname: a\rallowed-tools: Read\r---\rBody\r",
+        "--- \nname: a\nallowed-tools: Read\n---\t\nBody\n",
+        "\ufeff---\nname: a\nallowed-tools: Read\n---\n",
+        "\n \n---\nname: a\nallowed-tools: Read\n---",
+    ],
+)
+def test_front_matter_restricts_whatever_its_line_ends_and_blanks(tmp_path: Path, text: str) -> None:
+    file = agent(tmp_path, "a.md", "")
+    file.write_bytes(text.encode())
+    assert read(str(file)).allowed == ["Read"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nallowed-tools: Read\n",
+        "---\nallowed-tools: Read\n --- \nBody\n",
+        "---- \nallowed-tools: Read\n----\n",
+        "--- # mine\nallowed-tools: Read\n---\n",
+        " ---\nallowed-tools: Read\n---\n",
+        "---\u00a0x\nallowed-tools: Read\n---\n",
+        "---",
+    ],
+)
+def test_front_matter_that_cannot_be_read_is_an_error_and_no_agent_without_restrictions(
+    tmp_path: Path, text: str
+) -> None:
+    file = agent(tmp_path, "a.md", "")
+    file.write_bytes(text.encode())
+    with pytest.raises(ConfigError, match="a.md"):
+        find(str(tmp_path), "a")
+
+
+def test_an_error_in_front_matter_names_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\.md:4"):
+        read(str(agent(tmp_path, "a.md", "\n---\nname: a\nx: @y\nz: 1\n---\n")))

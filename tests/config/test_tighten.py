@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.config.layers import Resolved, present, resolve
-from sandbox.config.model import MODES, Config
+from sandbox.config.model import MODES, PRESETS, Config
 from sandbox.config.modes import default_limit, without_walls
-from sandbox.config.tighten import RULES
+from sandbox.config.restricted import restricted
+from sandbox.config.tighten import RULES, tightened
+from sandbox.errors import Denied
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.files import FileGuard
 from sandbox.policy.hosts import canonical_host
@@ -43,6 +45,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 FILES = ("a", "sub/a", "sub/.env", ".env", ".aws/key", "sub/deep/b", "sub/deep/x.pem", "deep/b", ".netrc", "sub/.netrc")
 PATHS = (".", "sub", "sub/deep", "sub/deep/b", ".aws", ".aws/key", ".netrc", "sub/.env", "~", "~/sub", "~/.aws", "..")
 HOSTS = ("a.example", "x.a.example", "*.a.example", "*", "a.example:22", "*.a.example:8080", "b.example")
+ADDRESSES = (
+    "127.0.0.1",
+    "127.1",
+    "127.0.0.0/8",
+    "127.0.0.1:22",
+    "0.0.0.0/0",
+    "10.0.0.5",
+    "10.0.0.0/8:443",
+    "[fd12::1]",
+    "fd12::/16",
+)
+PORTS = ("a.example:022", "a.example:0443", "*:022", "tcp:127.0.0.1:443", "tcp:*:443", "*:*")
 REQUESTS = ("GET a.example/x/**", "* a.example/**", "GET *.a.example/y", "POST b.example/z")
 VARIABLES = ("PLAIN", "CI", "MY_TOKEN", "AWS_*", "*", "SSH_AUTH_SOCK", "LD_PRELOAD", "HIDDEN")
 TOOLS = ("Read", "Write", "Bash(git:*)", "Bash", "*", "Edit(src/**)")
@@ -82,8 +96,9 @@ SETTINGS = section(
         set=st.dictionaries(st.sampled_from(VARIABLES[:3]), st.sampled_from(["x", "${KEY}"]), max_size=2),
     ),
     network=section(
-        allowed_hosts=some(HOSTS),
-        denied_hosts=some(HOSTS),
+        preset=st.sampled_from(PRESETS),
+        allowed_hosts=some(HOSTS + ADDRESSES + PORTS),
+        denied_hosts=some(HOSTS + ADDRESSES),
         block_private_ips=st.booleans(),
         allow_localhost=st.booleans(),
         allow_git=st.booleans(),
@@ -120,7 +135,13 @@ def given_away(config: Config, place: Path) -> set[object]:
                 yes.add((operation, name))
     network = NetworkPolicy(config.network)
     rules = HttpRules(config.network.http.allow, config.network.http.deny)
-    for host in ("a.example", "x.a.example", "b.example", "c.example"):
+    for address in ("127.0.0.1", "127.0.0.2", "10.0.0.5", "fd12::1"):
+        for port in (22, 443):  # a name that resolves to it
+            if network.addresses("a.example", port, [address]):
+                yes.add(("resolved", address, port))
+            if network.passes_raw(address, port):
+                yes.add(("raw", address, port))
+    for host in ("a.example", "x.a.example", "b.example", "c.example", "127.0.0.1", "127.0.0.2", "10.0.0.5", "fd12::1"):
         for port in (22, 25, 443, 8080):
             if network.connect(canonical_host(host), port):
                 yes.add((host, port))
@@ -168,6 +189,20 @@ def test_nothing_is_weaker_with_a_projects_file(
     assert given_away(with_it, place) <= given_away(without, place)
 
 
+ENTRIES = st.lists(st.sampled_from(HOSTS + ADDRESSES + PORTS), max_size=4, unique=True)
+
+
+@settings(max_examples=400, deadline=None)
+@given(ENTRIES, st.sampled_from(PRESETS), ENTRIES.filter(bool))
+def test_no_entry_of_a_projects_list_opens_a_host_an_address_or_a_port(
+    place: Path, users: list[str], preset: str, projects: list[str]
+) -> None:
+    without = Config.read({"network": {"allowed_hosts": users, "preset": preset}})
+    kept, _ = tightened("network.allowed_hosts", users, projects, without, "/")
+    with_it = Config.read({"network": {"allowed_hosts": kept, "preset": preset}})
+    assert given_away(with_it, place) <= given_away(without, place)
+
+
 def flat(config: Config) -> dict[str, Any]:
     return {path: value for path, _, value in present(config, config.plain())}
 
@@ -193,3 +228,51 @@ def test_a_project_does_not_raise_the_limits_of_max(place: Path, where: str) -> 
 def test_a_limit_that_the_user_raised_is_what_a_project_may_undercut(place: Path) -> None:
     found = layered(place, {"limits": {"pids": 100_000}}, {"limits": {"pids": 50_000}}, {})
     assert (found.config.limits.pids, found.warnings) == (50_000, [])
+
+
+@pytest.mark.parametrize(
+    "user", [{"allowed_hosts": ["*"]}, {"preset": "open"}, {"allowed_hosts": ["*:*", "0.0.0.0/0", "::/0"]}]
+)
+@pytest.mark.parametrize(
+    "entry",
+    ["127.0.0.1", "127.1", "0x7f000001", "127.0.0.1.", "127.0.0.0/8", "127.0.0.1:443", "127.0.0.0/8:443",
+     "[fd12::1]", "[fd12::1]:443", "fd12::1", "fd12::/16", "\uff11\uff12\uff17.0.0.1", "127\u30020\u30020\u30021"],
+)  # fmt: skip
+def test_every_name_is_no_address_for_a_project_either(place: Path, user: dict[str, Any], entry: str) -> None:
+    found = layered(place, {"network": user}, {"network": {"allowed_hosts": [entry]}}, {})
+    assert found.config.network.allowed_hosts == []
+    assert f"not allowed by the other layers: {entry}" in str(found.warnings[0])
+    with pytest.raises(Denied, match="not allowed by the other layers"):
+        restricted(Resolved(Config.read({"network": user}), {}, []), {"network": {"allowed_hosts": [entry]}}, "/")
+
+
+def test_an_address_that_the_user_lists_can_be_had_on_fewer_ports(place: Path) -> None:
+    kept = ["127.0.0.1:443", "10.0.0.0/8", "bücher.example"]
+    user = {"allowed_hosts": ["127.0.0.1", "10.0.0.0/8", "*"]}
+    assert (
+        layered(place, {"network": user}, {"network": {"allowed_hosts": kept}}, {}).config.network.allowed_hosts == kept
+    )
+
+
+@pytest.mark.parametrize("entry", ["a.example:22", "a.example:022", "a.example:00022", "tcp:a.example:022"])
+def test_ssh_needs_the_user_however_the_port_is_written(place: Path, entry: str) -> None:
+    user = {"network": {"allowed_hosts": ["*", "tcp:*:443"], "allow_git": False}}
+    found = layered(place, user, {"network": {"allowed_hosts": [entry]}}, {})
+    assert found.config.network.allowed_hosts == []
+
+
+@pytest.mark.parametrize("name", ["memory", "cpus", "pids", "open_files", "file_size"])
+def test_a_remote_client_does_not_raise_a_modes_own_limit(name: str) -> None:
+    owners = Resolved(Config.read({"mode": "max"}), {}, [])
+    most = int(default_limit("max", name) or 0)
+    with pytest.raises(Denied, match="the limit is already"):
+        restricted(owners, {"limits": {name: most + 1}}, "/")
+    assert getattr(restricted(owners, {"limits": {name: most}}, "/").limits, name) == most
+    assert getattr(restricted(owners, {"limits": {name: None}}, "/").limits, name) is None
+
+
+@pytest.mark.walls  # so that somebody runs it as an ordinary user
+@pytest.mark.skipif(os.geteuid() == 0, reason="for root it must be asked for: docs/limits.md")
+def test_a_remote_client_does_not_raise_the_limit_on_processes_of_standard() -> None:
+    with pytest.raises(Denied, match="the limit is already 4096"):
+        restricted(Resolved(Config(), {}, []), {"limits": {"pids": 4097}}, "/")

@@ -163,3 +163,16 @@ def test_a_configuration_without_a_browser_has_none(sandbox: Sandbox) -> None:
     sandbox.config.browser.enabled = False
     with pytest.raises(Denied, match="browser.enabled"):
         sandbox.browser()
+
+
+def test_a_caller_who_has_closed_the_connection_is_nobody() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        caller = socket.create_connection(("127.0.0.1", port))
+        peer = caller.getsockname()
+        accepted, _ = listener.accept()
+        with accepted:
+            assert peer_user(peer, port) == os.geteuid()
+            caller.close()
+            assert accepted.recv(1) == b""
+            assert peer_user(peer, port) is None

@@ -167,3 +167,44 @@ def test_ssh_goes_through_the_gate(gate: Proxy, listener: object, tmp_path: Path
         assert running.wait(20) == 0
     done = subprocess.run([script, "evil.test", "22"], input=b"", capture_output=True, timeout=20)
     assert done.returncode == 1 and done.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "blocked"),
+    [
+        (".env[12]", ".env1", True),
+        (".env[12]", ".env3", False),
+        (".env[a-c]", ".envB", True),
+        (".env[a-c]", ".envd", False),
+        (".env[!1]", ".env2", True),
+        (".env[!1]", ".env1", False),
+        ("key[!a-c].x", "keyB.x", False),
+        ("key[!a-c].x", "keyd.x", True),
+        ("key[.-]x", "key.x", True),
+        ("key[.-]x", "keyax", False),
+        (r"key\*", "key*", True),
+        (r"key\*", "keys", False),
+        (r"\[x]", "[x]", True),
+        ("key[", "key[", True),
+    ],
+)
+def test_a_pattern_blocks_what_it_blocks_on_linux(pattern: str, path: str, blocked: bool) -> None:
+    from sandbox.config.patterns import Pattern
+
+    config = Config.read({"filesystem": {"blocked_patterns": [pattern]}})
+    lines = profile(config, root="/Users/ann/project", home="/Users/ann", scratch="/tmp/s", proxy_port=1)
+    found = re.findall(r'\(regex #"(.*?)"\)', lines.split("; secrets\n")[1].split("\n; ")[0])
+    assert any(re.search(one, f"/Users/ann/project/{path}") for one in found) is blocked
+    assert Pattern(pattern).matches(path.lower(), path.lower()) is blocked
+
+
+def test_what_is_refused_through_a_link_is_refused_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    config = Config.read(
+        {"filesystem": {"deny_read": [str(tmp_path / "link")], "allow_write": [str(tmp_path / "link")]}}
+    )
+    lines = profile(config, root="/Users/ann/project", home="/Users/ann", scratch="/tmp/s", proxy_port=1)
+    there = re.escape(os.path.realpath(tmp_path / "there"))
+    assert re.search(rf'\(deny file-read\* file-write\* \(subpath "(/private)?{there}"\)\)', lines)
+    assert not re.search(rf'\(allow [^\n]*"(/private)?{there}"', lines)

@@ -25,7 +25,7 @@ KINDS = {
     "read in blocks": f"{MANY} git add .",
     "read in blocks, in version 4": f"{MANY} git update-index --index-version 4 && git add .",
     "with a name longer than its field": "git update-index --add --cacheinfo"
-    " 100644,$(git hash-object -w a),$(printf '%05000d' 1)",
+    " 100644,$(git hash-object -w a),$(printf '%04096d' 1)",
     "of a conflict": "git add . && git commit -qm x && git checkout -qb o && echo o > a && git commit -qam o"
     " && git checkout -q - && echo p > a && git commit -qam p && ! git merge o",
     "with names that are nearly special": "mkdir .git2 ... .github && touch .gitignore .git2/a .../b .github/c ..d"
@@ -77,3 +77,14 @@ def test_no_bytes_confuse_the_reader(
     index = tmp_path_factory.getbasetemp() / "any-index"
     index.write_bytes(b"DIRC" + version.to_bytes(4, "big") + count.to_bytes(4, "big") + rest)
     assert leads_astray(str(index), "/nowhere") in (True, False)
+
+
+def test_an_index_with_names_too_long_for_a_file_is_not_left_alone(tmp_path: Path) -> None:
+    git = repository(tmp_path / "r", "true")
+    entry = bytes(40) + bytes(20)
+    first = entry + (0x0FFF).to_bytes(2, "big") + b"\0" + b"a" * 4000 + b"\0"
+    more = entry + (0x0FFF).to_bytes(2, "big") + b"\0" + b"a" * 60 + b"\0"
+    for count, expected in ((1, False), (2, False), (3, True)):
+        data = b"DIRC" + (4).to_bytes(4, "big") + count.to_bytes(4, "big") + first + more * (count - 1)
+        (git / "index").write_bytes(data + hashlib.sha1(data).digest())
+        assert leads_astray(str(git / "index"), str(git / "config")) is expected

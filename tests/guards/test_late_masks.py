@@ -250,3 +250,24 @@ def test_run_says_at_its_end_that_later_files_were_not_hidden(project: Path, tmp
             assert any(NO_QUEUE in line for line in reader.stdout)
             reader.kill()
         assert f"sandbox: {NO_QUEUE}\n" in run.communicate()[1]
+
+
+def test_a_name_at_which_it_fails_does_not_end_the_covering(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sandbox.guards.repositories import Repositories
+
+    look = Repositories.look
+
+    def stumbles(self: Repositories, path: str) -> bool:
+        if path.endswith("/stumble"):
+            raise ValueError("embedded null byte")
+        return look(self, path)
+
+    monkeypatch.setattr(Repositories, "look", stumbles)
+    with Watched(project) as watched:
+        watched.sandbox.exec(["touch", "stumble"])
+        (project / ".env").write_text(SECRET)
+        assert watched.hidden(project / ".env")
+        (project / "stumble").unlink()
+        watched.sandbox.exec(["touch", "stumble"])
+        (project / "sub" / ".env").write_text(SECRET)
+        assert watched.hidden(project / "sub" / ".env")

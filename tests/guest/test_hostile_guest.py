@@ -347,3 +347,43 @@ def test_a_connection_that_ends_in_the_middle_of_a_frame_is_closed(liar: Liar) -
         process.wait(WAIT)
     with pytest.raises((SandboxClosed, Closed)):
         liar.guest.file("stat", b"/")
+
+
+def test_a_second_start_on_a_commands_own_line_is_a_lie() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, Process(ours, "x") as process:
+        for _ in range(2):
+            frames.send(theirs, {"t": "started", "pid": 7})
+        process.wait_started()
+        with pytest.raises(GuestError):
+            process.wait(WAIT)
+
+
+def test_what_a_guest_says_of_a_failed_step_is_short_and_escaped() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, Process(ours, "x") as process:
+        frames.send(theirs, {"t": "failed", "errno": 5, "step": "\x1b[2J" + "x" * 5000})
+        with pytest.raises(CommandError) as told:
+            process.wait(WAIT)
+    assert str(told.value).isprintable()
+    assert len(str(told.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"sockets": [7], "have": {}},
+        {"sockets": [["null"]], "have": {}},
+        {"sockets": ["null"], "have": [1]},
+        {"sockets": "n", "have": {}},
+    ],
+    ids=str,
+)
+def test_a_guest_that_gets_ready_with_what_is_no_name_is_refused(lie: dict[str, object]) -> None:
+    ours, theirs = socket.socketpair()
+    guest = Guest(ours)
+    with theirs:
+        frames.send(theirs, {"t": "ready", **lie}, [theirs.fileno()])
+        with pytest.raises(GuestError):
+            guest.wait_ready()
+        guest.close()

@@ -81,6 +81,13 @@ REFUSED = {
     "socket(AF_INET, SOCK_RAW)": ((2, 3, 1), errno.EPERM),
     "socket(AF_INET6, SOCK_RAW | SOCK_CLOEXEC)": ((10, 3 | 0o2000000, 58), errno.EPERM),
     "socket(AF_INET, SOCK_PACKET)": ((2, 10, 0), errno.EPERM),
+    "socket(AF_INET, SOCK_SEQPACKET, SCTP)": ((2, 5, 132), errno.EPERM),
+    "socket(AF_INET6, SOCK_DCCP)": ((10, 6, 33), errno.EPERM),
+    "socket(AF_INET, SOCK_STREAM, SCTP)": ((2, 1, 132), errno.EPROTONOSUPPORT),
+    "socket(AF_INET, SOCK_STREAM, SMC)": ((2, 1, 256), errno.EPROTONOSUPPORT),
+    "socket(AF_INET, SOCK_STREAM, MPTCP)": ((2, 1, 262), errno.EPROTONOSUPPORT),
+    "socket(AF_INET6, SOCK_DGRAM, L2TP)": ((10, 2, 115), errno.EPROTONOSUPPORT),
+    "socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK, UDP-Lite)": ((10, 2 | 0o4000, 136), errno.EPROTONOSUPPORT),
     "socket(AF_NETLINK, NETLINK_NETFILTER)": ((16, 3, 12), errno.EPROTONOSUPPORT),
     "socketpair(AF_VSOCK)": ((40, 1, 0, 0), errno.EAFNOSUPPORT),
 }

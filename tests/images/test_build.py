@@ -33,7 +33,7 @@ def test_what_cannot_be_built_is_said_before_anything_is_done(
         build.build("minimal", key="key.pem")
     with pytest.raises(ImageError, match="this machine's kernel is for"):
         build.build("minimal", architecture="riscv64", output="public", kernel=True)
-    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(build, "SYSTEM_PATH", "/nowhere")  # the owner's PATH does not matter
     with pytest.raises(ImageError, match="apt install mmdebstrap"):
         build.build("minimal")
     assert not empty_store.exists()

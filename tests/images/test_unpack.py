@@ -300,3 +300,16 @@ def test_damaged_layers_are_refused_or_stay_in_their_directory(
 @given(st.binary(max_size=3000))
 def test_what_is_no_archive_at_all_is_refused_or_empty(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     attempt(tmp_path_factory.getbasetemp(), [data])
+
+
+def test_a_zstd_frame_that_ends_where_a_piece_ends_is_followed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sandbox.images import layers
+    from sandbox.images.bounds import Bounds
+
+    content = os.urandom(2000)
+    first, second = (layers._zstd_module().compress(one) for one in (content[:1000], content[1000:]))
+    monkeypatch.setattr(layers, "PIECE", len(first) - 4)  # the first four bytes are read on their own
+    with layers.plain_layer(io.BytesIO(first + second), Bounds(), str(tmp_path), None) as plain:
+        assert plain.read() == content

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import ConfigError, Sandbox, SandboxManager, query_audit_feed
+from sandbox import ConfigError, Sandbox, SandboxError, SandboxManager, query_audit_feed
 from sandbox.config.model import Config
 from sandbox.manager.config import STANDARD_OPEN_FILES
 from sandbox.manager.settings import ManagerSettings
@@ -323,3 +323,65 @@ def test_a_field_that_is_wrong_is_named_as_it_was_spelled() -> None:
         assert problem.value.path.startswith(field)
     with pytest.raises(ConfigError):
         SandboxManager({"unknown": 1})
+
+
+def _cannot_record(*_: Any, **__: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_does_not_keep_a_sandbox_from_being_stopped(managed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = managed()
+    manager.start()
+    sandbox = manager.sandbox
+    with monkeypatch.context() as full:
+        full.setattr("sandbox.audit.record.Record.write", _cannot_record)
+        manager.stop()
+        assert manager.state == "stopped"
+        assert "record" in [one.type for one in manager.events()]
+    with pytest.raises(SandboxError):
+        sandbox.exec("true")
+
+
+def test_a_start_that_cannot_be_recorded_can_be_tried_again(managed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = managed()
+    with monkeypatch.context() as full:
+        full.setattr("sandbox.audit.record.Record.write", _cannot_record)
+        with pytest.raises(OSError, match="No space left"):
+            manager.start()
+    manager.start()
+    assert manager.exec("echo works").stdout == "works\n"
+
+
+def test_a_start_whose_end_cannot_be_recorded_leaves_nothing_running(
+    managed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Sandbox] = []
+    full = monkeypatch.context()
+
+    def create(config: Config) -> Sandbox:
+        made.append(Sandbox(config))
+        full.__enter__().setattr("sandbox.audit.record.Record.write", _cannot_record)
+        return made[-1]
+
+    manager = managed(create=create)
+    with pytest.raises(OSError, match="No space left"):
+        manager.start()
+    full.__exit__(None, None, None)
+    assert (manager.state, manager.sandbox) == ("stopped", None)
+    with pytest.raises(SandboxError):
+        made[0].exec("true")
+
+
+def test_the_mode_cannot_be_changed_while_a_sandbox_is_being_built(managed: Any) -> None:
+    refused: list[WrongState] = []
+
+    def create(config: Config) -> Sandbox:
+        with pytest.raises(WrongState) as caught:
+            manager.change_mode("max")
+        refused.append(caught.value)
+        return Sandbox(config)
+
+    manager = managed(create=create)
+    manager.start()
+    assert len(refused) == 1
+    assert manager.status()["mode"] == "standard"

@@ -167,3 +167,14 @@ def test_a_denied_host_is_refused_with_the_owners_reason() -> None:
     assert found.connect("old.test", 443).reason == "old.test:443 is denied: use new.test"
     assert "no ssh there" in found.connect("a.other.test", 22).reason
     assert found.connect("plain.test", 443).reason == "plain.test:443 is denied by network.denied_hosts"
+
+
+@pytest.mark.parametrize("denied", [["a.com:443", "*.com"], ["a.com:443", "*"], ["a.com:443", "a.com"], ["a.com:*"]])
+def test_a_name_of_which_every_port_is_denied_is_not_resolved(denied: list[str]) -> None:
+    assert not policy(allowed_hosts=["*"], denied_hosts=denied).name("a.com")
+    assert policy(allowed_hosts=["*"], denied_hosts=["a.com:443", "a.com:80"]).name("a.com")
+
+
+def test_nobody_is_asked_about_the_signer() -> None:
+    assert not policy().askable("signer.sandbox.internal", 80)
+    assert policy().askable("a.example", 80)

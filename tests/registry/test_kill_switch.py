@@ -80,3 +80,28 @@ def test_the_command_pulls_says_and_releases(cli: Command, home: Path) -> None:
     assert cli("panic", "--release").stdout == "released\n"
     assert cli("panic", "--release").stdout == "not pulled\n"
     assert kill_switch.state(str(home)) is None
+
+
+def test_a_broken_project_does_not_keep_it_from_being_pulled(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "broken"
+    (project / ".sandbox").mkdir(parents=True)
+    (project / ".sandbox/config.yaml").write_text("[")
+    monkeypatch.chdir(project)
+    pull_kill_switch(by="test")
+    assert (home / SWITCH).exists()
+    assert query_audit_feed(type="security_kill_switch")[-1]["summary"] == "0 sandboxes ended"
+    assert release_kill_switch(by="test")
+
+
+def test_a_record_that_cannot_be_written_does_not_keep_it_from_being_pulled(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "file").touch()
+    (home / "config.yaml").write_text(f"audit: {{directory: {home}/file/audit}}\n")
+    pull_kill_switch(by="test")
+    assert (home / SWITCH).exists()
+    assert "could not be recorded" in capsys.readouterr().err
+    assert release_kill_switch(by="test")

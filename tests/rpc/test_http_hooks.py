@@ -122,9 +122,9 @@ def test_a_status_that_is_no_refusal_refuses_all_the_same(ask: Callable[..., str
     assert ask(client, {"on_request": {}}, "-o", "/dev/null", "-w", "%{http_code}") == "403"
 
 
-def test_a_status_without_a_refusal_is_none(ask: Callable[..., str], origin: Origin) -> None:
-    client = Client(on_request=lambda _: {"status": 451})
-    assert ask(client, {"on_request": {}}) == f"GET /asked for api.test:{origin.port}\n"
+@pytest.mark.parametrize("answer", [{"status": 451}, {"status": 451, "blocked": None}, {"status": 451, "request": {}}])
+def test_a_status_without_a_reason_refuses(ask: Callable[..., str], answer: dict[str, Any]) -> None:
+    assert "on_request: invalid hook answer" in ask(Client(on_request=lambda _: answer), {"on_request": {}})
 
 
 def test_a_client_that_fails_refuses(ask: Callable[..., str]) -> None:

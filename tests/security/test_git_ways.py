@@ -24,6 +24,16 @@ GITLINK = "git add lib 2>/dev/null;"
 CONFIG = "cat >> lib/.git/config"
 
 STRATEGY = "mkdir git-merge-x; printf '#!/bin/sh\\n$RAN\\n' > git-merge-x/run; chmod +x git-merge-x/run;"
+REBASE = (
+    "mkdir .git/rebase-merge; echo refs/heads/main > .git/rebase-merge/head-name;"
+    "git rev-parse HEAD | tee .git/rebase-merge/onto > .git/rebase-merge/orig-head; : > .git/rebase-merge/interactive;"
+    "echo 1 > .git/rebase-merge/msgnum; echo 1 > .git/rebase-merge/end; : > .git/rebase-merge/done;"
+)
+CHERRY_PICK = STRATEGY + (
+    "git checkout -q -b f; echo f > f; git add f; git commit -qm f; git checkout -q main;"
+    "git commit -q --allow-empty -m o; mkdir .git/sequencer; git rev-parse HEAD > .git/sequencer/head;"
+    "git log -1 --format='pick %H f%npick %H f' f > .git/sequencer/todo;"
+)
 # git refuses the name; the file can be written without git.
 HOOK_IN_INDEX = r"""mkdir -p +git/hooks; printf '#!/bin/sh\n$RAN\n' > +git/hooks/pre-commit; chmod +x +git/hooks/pre-commit
 git add +git; git update-index --index-version VERSION; rm -r +git; python3 -c '
@@ -134,6 +144,17 @@ WAYS = [
         "git rev-parse HEAD | tee .git/rebase-merge/onto > .git/rebase-merge/orig-head; : > .git/rebase-merge/interactive;"
         "echo 1 > .git/rebase-merge/msgnum; echo 1 > .git/rebase-merge/end; : > .git/rebase-merge/done;"
         "printf 'exec $RAN\\n' > .git/rebase-merge/git-rebase-todo", after="git rebase --continue"),
+    Way("a rebase under way, behind a link", REBASE.replace(".git/rebase-merge", "x") + "printf 'exec $RAN\\n' > x/git-rebase-todo;"
+        "ln -s ../x .git/rebase-merge", after="git rebase --continue"),
+    Way("a rebase under way, after a megabyte", REBASE + "(printf '# '; head -c 1100000 /dev/zero | tr '\\0' 'x'; printf '\\nexec $RAN\\n')"
+        " > .git/rebase-merge/git-rebase-todo", after="git rebase --continue"),
+    Way("a cherry-pick's strategy, after a megabyte", CHERRY_PICK + "(head -c 1100000 /dev/zero | tr '\\0' '\\n';"
+        "printf '[options]\\n\\tstrategy = x/run\\n') > .git/sequencer/opts", after="git cherry-pick --continue"),
+    Way("a cherry-pick's strategy, behind a link", CHERRY_PICK + "printf '[options]\\n\\tstrategy = x/run\\n' > .git/sequencer/opts;"
+        "mv .git/sequencer y; ln -s ../y .git/sequencer", after="git cherry-pick --continue"),
+    Way("a hook whose other names are taken", f"{NEW} cd lib/.git/hooks; mkdir pre-commit.from-sandbox;"
+        "seq -f 'pre-commit.from-sandbox-%.0f' 2 1000 | xargs mkdir; printf '#!/bin/sh\\n$RAN\\n' > pre-commit; chmod +x pre-commit",
+        after="cd lib; git commit -q --allow-empty -m x"),
     Way("a rebase's strategy", STRATEGY + "git checkout -q -b f; echo f > f; git add f; git commit -qm f; git checkout -q main;"
         "git commit -q --allow-empty -m o; git checkout -q f; GIT_SEQUENCE_EDITOR='sed -i 1ibreak' git rebase -i main;"
         "echo x/run > .git/rebase-merge/strategy", after="git rebase --continue"),

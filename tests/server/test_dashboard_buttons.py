@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from sandbox.audit.record import Record
+from tests.patience import until
 from tests.server.browser import chromium, dashboard
 from tests.server.serving import Served
 
@@ -64,17 +67,32 @@ def test_always_allow_is_for_every_sandbox_from_now_on(served: Served, browser: 
 )
 def test_a_question_is_answered_by_its_buttons(served: Served, browser: Browser, answer: str, host: str) -> None:
     box = served.create(network={"ask": True, "upstream_proxy": NOWHERE})
+    command = {"command": f"curl -s -o /dev/null -w %{{http_code}} http://{host}/"}
     with dashboard(browser, served) as page:
-        command = {"command": f"curl -s -o /dev/null -w %{{http_code}} http://{host}/"}
-        waiting = served.start(f"/v1/sandboxes/{box}/exec", command)
         question = page.locator(".ask").filter(has_text=host)
+
+        def asked() -> Future[httpx.Response]:
+            """A command that waits. Without a page that listens nobody is there to ask, and it is refused at once."""
+            running = [served.start(f"/v1/sandboxes/{box}/exec", command)]
+
+            def shown() -> int:
+                if running[0].done():
+                    running[0] = served.start(f"/v1/sandboxes/{box}/exec", command)
+                return question.count()
+
+            until(shown)
+            return running[0]
+
+        waiting = asked()
         question.get_by_role("button", name=answer).click()
         assert waiting.result(60).json()["stdout"] == "502"  # allowed, and nobody is there
         question.wait_for(state="detached")
-        again = served.start(f"/v1/sandboxes/{box}/exec", command)
         if answer == "Allow once":
+            waiting = asked()
             question.get_by_role("button", name="Deny").click()
-        assert again.result(60).json()["stdout"] == ("403" if answer == "Allow once" else "502")
+        else:
+            waiting = served.start(f"/v1/sandboxes/{box}/exec", command)
+        assert waiting.result(60).json()["stdout"] == ("403" if answer == "Allow once" else "502")
 
 
 def test_changes_are_looked_at_again(served: Served, browser: Browser, tmp_path: Path) -> None:

@@ -72,3 +72,9 @@ def test_a_sandbox_that_has_ended_is_409_and_one_that_never_was_404(served: Serv
         assert served.http.request(method, f"/v1/sandboxes/vm-00000000{path}", json=body).status_code == 404
     assert served.http.delete("/v1/sandboxes/vm-00000000").status_code == 404
     assert served.http.delete(f"/v1/sandboxes/{box}").status_code == 409
+
+
+def test_a_query_with_too_many_fields_is_no_credential(served: Served) -> None:
+    with served.client(None) as nobody:
+        answer = nobody.get("/files?signature=x" + "&a=b" * 100)
+    assert answer.status_code == 401

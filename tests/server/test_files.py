@@ -86,3 +86,10 @@ def test_an_upload_over_the_limit_is_413_before_it_is_sent(served: Served, files
         head = f"PUT {files}/content?path=/tmp/x HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {served.token}\r\n"
         line.sendall(f"{head}Content-Length: {2**40}\r\n\r\n".encode())
         assert line.recv(12) == b"HTTP/1.1 413"
+
+
+def test_a_range_with_thousands_of_digits_is_416(served: Served, files: str) -> None:
+    served.http.put(f"{files}/content?path=/tmp/ranged", content=b"x")
+    for asked in (f"bytes={'9' * 5000}-", f"bytes=-{'9' * 5000}", f"bytes=0-{'9' * 5000}"):
+        answer = served.http.get(f"{files}/content?path=/tmp/ranged", headers={"range": asked})
+        assert answer.status_code == 416

@@ -126,3 +126,55 @@ def test_a_key_process_that_ended_is_an_error() -> None:
 
     with pytest.raises(SigningFailed):
         KeyPipe(io.BytesIO(), io.BytesIO(b""), Signing.read(POLICY), {}, lambda: None)
+
+
+def test_a_request_that_is_too_long_for_the_process_with_the_key_leaves_the_next_one_alone(holder: Holder) -> None:
+    from sandbox.signing import strict_json
+    from sandbox.signing.backends.key_pipe import KeyPipe
+
+    class ToHolder(io.BytesIO):
+        def write(self, line: Any) -> int:
+            if b'"order"' in line:
+                try:
+                    told = {"signature": holder.sign(line)}
+                except NotSigned as problem:
+                    told = {"error": str(problem)}
+                answers.append(strict_json.dumps(told) + b"\n")
+            return len(line)
+
+    class FromHolder(io.BytesIO):
+        def readline(self, size: int | None = -1, /) -> bytes:
+            return answers.pop(0)
+
+    answers = [strict_json.dumps({"address": ADDRESS}) + b"\n"]
+    pipe = KeyPipe(ToHolder(), FromHolder(), Signing.read(POLICY), {}, lambda: None)
+    holder._secret = pipe._secret
+    asked = read_request("transaction", transaction(), keccak)
+    hash = hash_of("transaction", asked.plain())
+    with pytest.raises(SigningFailed):
+        pipe.sign_transaction(Order("x" * strict_json.LONGEST, asked, hash, False))
+    assert sender(pipe.sign_transaction(Order("y", asked, hash, False))) == ADDRESS
+
+
+def test_modules_in_the_directory_where_the_signer_starts_never_see_the_password(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import json
+    import os
+
+    from sandbox.signer import walled_key
+
+    for name in ("json", "getpass", "os", "sandbox", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'seen')!r}, 'w')\n")
+    (tmp_path / "key.json").write_text('{"version": 3}')
+    monkeypatch.chdir(tmp_path)
+    password, given = os.pipe()
+    read, write = os.pipe()
+    try:
+        os.write(given, b"open sesame\n")
+        walled_key._hand_over("key.json", password, write)
+        assert json.loads(os.read(read, 2**16)) == {"keystore": {"version": 3}, "password": "open sesame"}
+    finally:
+        for fd in (password, given, read, write):
+            os.close(fd)
+    assert not (tmp_path / "seen").exists()

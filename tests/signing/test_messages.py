@@ -121,6 +121,15 @@ def test_a_type_that_refers_to_itself_ends(tmp_path: Path) -> None:
     assert Bench(tmp_path, TYPED).ask(kind="typed", request=given).decision.rule == "form"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_entries_for_typed_data_the_stricter_decides(tmp_path: Path, order: int) -> None:
+    entries = [
+        {"contract": TOKEN, "types": ["Order"], "confirm": False},
+        {"contract": TOKEN, "name": "Shop", "types": ["Order"], "confirm": True},
+    ][::order]
+    assert Bench(tmp_path, {**POLICY, "messages": {"typed": entries}}).ask("one", kind="typed", request=ORDER).pending
+
+
 def test_typed_data_waits_for_a_person_unless_its_entry_says_otherwise(tmp_path: Path) -> None:
     policy = {**POLICY, "messages": {"typed": [{"contract": TOKEN, "types": ["Order"]}]}}
     bench = Bench(tmp_path, policy)

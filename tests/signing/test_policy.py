@@ -145,3 +145,23 @@ def test_an_argument_is_what_its_rule_says_and_nothing_like_it(
     )
     data = keccak(f"act({kind})".encode())[:4] + encode([kind], [value])
     assert bool(bench.ask(to=TOKEN, data=f"0x{data.hex()}", gasLimit="60000").signature) is fine
+
+
+TWICE: list[dict[str, Any]] = [
+    {"contracts": {"0x" + "ab" * 20: {}, "0x" + "AB" * 20: {"functions": {"*": {}}}}},
+    {"contracts": {TOKEN: {"functions": {"f(uint a)": {"arguments": {"a": {"max": "1"}}}, "f(uint256)": {}}}}},
+    {"contracts": {TOKEN: {"functions": {"f(uint a)": {"arguments": {"a": {"max": "1"}, "0": {"max": "9"}}}}}}},
+    {"contracts": {TOKEN: {"functions": {"f(uint a)": {"arguments": {"0": {"max": "1"}, "00": {"max": "9"}}}}}}},
+    {"contracts": {TOKEN: {"functions": {"f(uint a, uint a)": {"arguments": {"a": {"max": "1"}}}}}}},
+]
+
+
+@pytest.mark.parametrize("given", TWICE)
+def test_a_rule_that_is_given_twice_or_for_two_arguments_is_an_error(given: dict[str, Any]) -> None:
+    from sandbox.config.model import Signing
+    from sandbox.errors import ConfigError
+    from sandbox.signing.calls import rules_of
+
+    with pytest.raises(ConfigError, match=r"twice|two arguments") as problem:
+        rules_of(Signing.read({**POLICY, **given}))
+    assert "signing.contracts" in str(problem.value)

@@ -45,6 +45,13 @@ def test_brackets_in_text_are_no_nesting() -> None:
     assert strict_json.loads(json.dumps(["[" * 100, '"[\\' * 50])) == ["[" * 100, '"[\\' * 50]
 
 
+def test_text_without_an_end_is_looked_at_once() -> None:
+    """Each of its quotes was tried as the beginning of another text: a mebibyte took the better part of an hour."""
+    with pytest.raises(strict_json.NotJson):
+        strict_json.loads('["' + '\\"' * 2**19, longest=2**21)
+    assert [len(found) for found in strict_json._NESTING.findall('"' + '\\"' * 50)] == [101]
+
+
 def test_nesting_cannot_end_a_process_whose_recursion_limit_a_library_has_raised() -> None:
     """eth-abi's grammar raises it to 100000: the parser would overflow the stack before it complains."""
     code = (

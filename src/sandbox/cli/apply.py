@@ -49,7 +49,8 @@ def run(arguments: Namespace) -> int:
     for path in done.applied:
         print(summary(found[path]) if path in found else printable(path))
     for path, reason in done.refused:
-        print(_("not applied: {path}: {reason}").format(path=printable(path), reason=reason), file=sys.stderr)
+        told = {"path": printable(path), "reason": printable(reason)}
+        print(_("not applied: {path}: {reason}").format(**told), file=sys.stderr)
         if path in found and found[path].conflict:
             # Both sides as they are now: the host's lines with a minus, the sandbox's with a plus.
             print("\n".join(unified(workspace, found[path])), file=sys.stderr)

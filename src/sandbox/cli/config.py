@@ -146,8 +146,12 @@ def _set(path: str, value: object, everywhere: bool) -> int:
     from sandbox.config.edit import set_value
 
     file = _file(everywhere)
-    text = files.read_text(file, links=everywhere) or ""
-    checked = _write(file, set_value(text, path.split("."), value, file), everywhere)
+    held = _lock(everywhere)
+    try:
+        text = files.read_text(file, links=everywhere) or ""
+        checked = _write(file, set_value(text, path.split("."), value, file), everywhere)
+    finally:
+        os.close(held)
     shown_value = written(_plain_at(checked.plain(), path))  # as it may be shown
     print(_("{key} = {value} in {file}").format(key=path, value=shown_value, file=file))
     if not everywhere:
@@ -163,17 +167,28 @@ def _unset(path: str, everywhere: bool) -> int:
     from sandbox.config.edit import unset_value
 
     file = _file(everywhere)
-    text = files.read_text(file, links=everywhere) or ""
-    changed = unset_value(text, path.split("."), file)
-    if changed is None:
-        raise ConfigError("is not set in this file", path=path, file=file)
-    _write(file, changed, everywhere)
+    held = _lock(everywhere)
+    try:
+        text = files.read_text(file, links=everywhere) or ""
+        changed = unset_value(text, path.split("."), file)
+        if changed is None:
+            raise ConfigError("is not set in this file", path=path, file=file)
+        _write(file, changed, everywhere)
+    finally:
+        os.close(held)
     print(_("{key} is no longer set in {file}").format(key=path, file=file))
     return 0
 
 
 def _file(everywhere: bool) -> str:
     return user_config_file() if everywhere else os.path.abspath(".sandbox/config.yaml")
+
+
+def _lock(everywhere: bool) -> int:
+    """A descriptor to close when the file is written: answers that are kept always change the user's own file too."""
+    from sandbox.asks.stored_answers import lock
+
+    return lock() if everywhere else os.open(os.devnull, os.O_RDONLY)
 
 
 def _write(file: str, text: str, everywhere: bool) -> Config:
@@ -188,7 +203,7 @@ def _write(file: str, text: str, everywhere: bool) -> Config:
     except SandboxError:
         print(_("{file} was not changed").format(file=file), file=sys.stderr)
         raise
-    write_file(file, text)
+    write_file(os.path.realpath(file) if everywhere else file, text)  # a link of the user's own stays one
     return config
 
 

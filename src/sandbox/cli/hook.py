@@ -27,6 +27,7 @@ LARGEST = 16 * 2**20
 PATIENCE = 50  # seconds: if it took longer, Claude Code would go on without the hook
 LONGEST = 60_000  # bytes of a command: quoted, it is one argument, and the kernel allows 128 KiB
 WRAPPED = ("Bash", "Monitor")  # tools with a shell line in `command`
+NAMERS = ("SlashCommand", "Skill")  # tools with the name of a prompt in `command`
 
 
 def add(parser: ArgumentParser) -> None:
@@ -128,7 +129,7 @@ def _judge(arguments: Namespace) -> int:
     if refused is not None:
         _record(resolved, arguments.agent, tool, given, refused)
         return _answer("deny", f"sandbox: {refused.reason} (rule: {refused.rule})")
-    if tool in ("PowerShell", "Shell"):
+    if tool in ("PowerShell", "Shell") or _may_be_shell(tool, given):
         return _answer("deny", "sandbox: commands run in the sandbox by the Bash tool only")
     if tool not in WRAPPED:
         return 0
@@ -137,6 +138,11 @@ def _judge(arguments: Namespace) -> int:
     if arguments.judge_only or not _has_walls(resolved):
         return _advise(resolved, arguments.agent, files, tool, given)
     return _behind_walls(arguments, call, resolved, project, given)
+
+
+def _may_be_shell(tool: str, given: dict[str, Any]) -> bool:
+    """Whether it is a tool of Claude Code's own, unknown here, with a command. MCP tools have "__" in their names."""
+    return tool not in (*WRAPPED, *NAMERS) and "__" not in tool and isinstance(given.get("command"), str)
 
 
 def _has_walls(resolved: Resolved) -> bool:

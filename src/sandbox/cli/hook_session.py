@@ -134,7 +134,7 @@ class Session:
         """Whether a command that Claude Code reports as run, with this input, never ran here."""
         import time
 
-        if f" hook exec {self.key} " in str(ran.get("command")):
+        if self._is_replaced(str(ran.get("command"))):
             return False  # the replaced command, though it may have ended before it arrived here
         until = time.monotonic() + (_STARTING if ran.get("run_in_background") else 0)
         while os.path.exists(f"{self.path}/calls/{_safe(name)}"):
@@ -142,6 +142,19 @@ class Session:
                 return True
             time.sleep(0.05)  # a background command is reported before it has started
         return False
+
+    def _is_replaced(self, line: str) -> bool:
+        """Whether it is a command as the hook answers, and nothing besides: an agent can write most of it itself."""
+        import shlex
+
+        from sandbox.cli.hook_settings import program
+
+        try:
+            words = shlex.split(line)
+        except ValueError:
+            return False
+        expected = [*program(), "hook", "exec", self.key]
+        return words[:-3] == expected and words[-2] == "--" and shlex.join(words) == line
 
     @property
     def broken(self) -> bool:

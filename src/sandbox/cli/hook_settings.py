@@ -186,7 +186,10 @@ def status() -> int:
 
 def _save(file: str, settings: dict[str, Any]) -> None:
     os.makedirs(os.path.dirname(file), exist_ok=True)
-    write_whole(file, json.dumps(settings, indent=2, ensure_ascii=False) + "\n", mode=0o644)
+    if file == settings_file(everywhere=True):
+        file = os.path.realpath(file)  # the user's own link stays one; a project's could lead anywhere
+    mode = os.lstat(file).st_mode & 0o666 if os.path.isfile(file) and not os.path.islink(file) else 0o644
+    write_whole(file, json.dumps(settings, indent=2, ensure_ascii=False) + "\n", mode=mode)
 
 
 def _is_ours(command: object) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 
-from sandbox.errors import ConfigError, InvalidArgument, SandboxError
+from sandbox.errors import ConfigError, InvalidArgument, SandboxError, message_of
 from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    N = TypeVar("N", int, float)
 
 PORT = 7777
 
@@ -81,15 +84,23 @@ def _serve(arguments: Namespace) -> int:
         key=arguments.key,
         trust_proxy=arguments.trust_proxy,
         rate=arguments.rate,
-        upload_limit=size(arguments.upload_limit),
+        upload_limit=given("--upload-limit", size, arguments.upload_limit),
         most=arguments.most,
-        wait=seconds(arguments.wait),
+        wait=given("--wait", seconds, arguments.wait),
         token_file=os.path.abspath(arguments.token_file) if arguments.token_file else None,
         manager=_manager(arguments.manager),
         pool=_pool(arguments.pool),
     )
     check(settings)
     return serve(Sandboxes(config_file=arguments.config, tell=tell_ignored), settings, new_token=arguments.new_token)
+
+
+def given(option: str, read: Callable[[str], N], text: str) -> N:
+    """An option's value. Raises InvalidArgument."""
+    try:
+        return read(text)
+    except ValueError as problem:
+        raise InvalidArgument("{option}: {problem}", option=option, problem=message_of(problem)) from None
 
 
 def _pool(size: int) -> int:

@@ -31,9 +31,10 @@ def run(words: list[str], arguments: Namespace) -> int:
 
 
 def _new(tokens: Tokens, arguments: Namespace) -> int:
+    from sandbox.cli.serve import given
     from sandbox.config.units import seconds
 
-    lifetime = None if arguments.expires is None else seconds(arguments.expires)
+    lifetime = None if arguments.expires is None else given("--expires", seconds, arguments.expires)
     verbs = scopes.read(arguments.scope)
     text, made = tokens.new(verbs, name=arguments.label, sandboxes=arguments.sandbox, lifetime=lifetime)
     if arguments.json:

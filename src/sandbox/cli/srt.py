@@ -118,6 +118,12 @@ def _status(words: Sequence[str]) -> int:
         return _OUR_ERROR
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output has gone, as in `main.py`
+        return 141
+    except OSError as problem:  # about this machine: out of descriptors, memory or disk
+        print(f"Error: {shown(problem)}", file=sys.stderr)
+        return _OUR_ERROR
 
 
 def _run(options: Options) -> int:
@@ -212,7 +218,7 @@ def read_settings(content: str, *, strict: bool = False) -> Config:
 
         try:
             data = json.loads(content)
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise ConfigError("is not valid JSON: {problem}", problem=problem) from None
     return srt_config(data, strict=strict, tell=_tell)
 

@@ -106,12 +106,16 @@ def read(file: str) -> Agent:
     text = files.read_text(file)
     if text is None:
         raise NotFound("no such file: {file}", file=file)
-    head, front, _ = text.partition("---\n") if text.startswith("---") else ("", "", "")
-    end = text.find("\n---", 3)
-    if not front or head.strip() or end == -1:
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    first = next((at for at, line in enumerate(lines) if line.strip()), 0)
+    if not lines[first].lstrip().startswith("---"):
         return Agent(file, {})
-    # A line in front keeps line numbers right: the file's first line is `---`.
-    source = files.parse(file, "\n" + _quoted_lists(text[4 : end + 1]))
+    end = next((at for at in range(first + 1, len(lines)) if lines[at].rstrip() == "---"), None)
+    # What looks like front matter and cannot be read may hold restrictions, so the agent must not run without it.
+    if lines[first].rstrip() != "---" or end is None:
+        raise ConfigError("the front matter must be between two lines `---`", file=file)
+    # The lines in front keep line numbers right.
+    source = files.parse(file, "\n" * (first + 1) + _quoted_lists("\n".join(lines[first + 1 : end])))
     return Agent(file, source.data)
 
 

@@ -148,6 +148,15 @@ def resolve(
     return resolved
 
 
+def users_config() -> Config:
+    """What the user's own file says, and nobody else's. Raises ConfigError."""
+    resolved = Resolved(Config(), {}, [])
+    user = user_config_file()
+    if os.path.exists(user):
+        _apply_file(resolved, USER, user)
+    return resolved.config
+
+
 def project_files(project: str) -> list[str]:
     """The project's config files that exist. In the home directory, the user's file does not count as the project's."""
     user = os.path.realpath(user_config_file())

@@ -10,6 +10,9 @@ _OPENAT2 = 437  # the same on every architecture
 O_PATH: int = getattr(os, "O_PATH", 0)  # macOS has neither O_PATH nor openat2
 NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH, IN_ROOT = 0x01, 0x02, 0x04, 0x08, 0x10
 
+# How often to try when the kernel says EAGAIN. Tenants can rename without end, and must not keep anyone here.
+MOST_AGAIN = 1000
+
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
 
@@ -20,11 +23,13 @@ class _OpenHow(ctypes.Structure):
 def openat2(root: int, name: bytes, flags: int, mode: int, resolve: int) -> int:
     """Opens `name` relative to the directory `root` and returns the descriptor. Raises OSError."""
     how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
+    again = MOST_AGAIN
     while True:
         fd: int = _syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how))
         if fd >= 0:
             return fd
         number = ctypes.get_errno()
         # EAGAIN: something was renamed meanwhile, so the kernel cannot tell whether the path stayed below the root.
-        if number not in (errno.EINTR, errno.EAGAIN):
+        again -= number == errno.EAGAIN
+        if number not in (errno.EINTR, errno.EAGAIN) or not again:
             raise OSError(number, os.strerror(number), os.fsdecode(name))

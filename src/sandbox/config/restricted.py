@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sandbox.config.layers import Resolved, present
 from sandbox.config.model import Config
+from sandbox.config.modes import default_limit
 from sandbox.config.paths import absolute
 from sandbox.config.tighten import tightened
 from sandbox.errors import Denied, Message
@@ -38,6 +39,8 @@ def restricted(resolved: Resolved, said: Mapping[str, Any], project: str) -> Con
         wanted = {**current, **value} if isinstance(current, dict) and isinstance(value, dict) else value
         if path in ("filesystem.allow_read", "filesystem.allow_write"):
             wanted = _settled(path, current, value, config.filesystem, project)
+        if current is None and wanted is not None and path.startswith("limits."):
+            current = default_limit(before.mode, one.name)  # what applies when nothing is set
         taken, widened = tightened(path, current, wanted, before, project)
         if widened:
             raise Denied(RULE, "{path}: {reason}", path=path, reason=widened)

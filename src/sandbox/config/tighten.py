@@ -90,29 +90,44 @@ def _listed(item: Any, current: Any, config: Config, project: str) -> bool:
 
 
 def _host_covered(item: str, current: list[str], config: Config, project: str) -> bool:
-    """`api.x.org` by itself, by `*.x.org` or by `*`; with a port also by the same without one, except ssh's."""
+    """`api.x.org` by itself, by `*.x.org` or by `*`; with a port also by the same without one, except ssh's.
+
+    An address or a network only by itself. `*` is every name and no address, and `0.0.0.0/0` does not open the private
+    addresses in it, which an entry of their own would.
+    """
     current = [*current, *PRESET_HOSTS[config.network.preset]]
     if item in current:
         return True
     raw, (host, port) = item.startswith("tcp:"), _host_and_port(item.removeprefix("tcp:"))
-    if ":" in host and not host.endswith("]"):
-        return False  # a bare IPv6 address, which no wildcard allows
+    named = _is_name(host)
     for allowed in current:
         if raw and not allowed.startswith("tcp:"):
             continue  # `tcp:` exempts a port from inspection
         wide, its_port = _host_and_port(allowed.removeprefix("tcp:"))
         if its_port not in (port, "*") and not (its_port == "" and port not in ("22", "*")):
             continue
-        if wide in ("*", host) or (wide.startswith("*.") and host.removeprefix("*").endswith(wide[1:])):
+        if wide == host:
+            return True
+        if named and (wide == "*" or (wide.startswith("*.") and host.removeprefix("*").endswith(wide[1:]))):
             return True
     return False
+
+
+def _is_name(host: str) -> bool:
+    """Whether `host` is a name and in no spelling an address or a network. A name does not end with a number."""
+    try:
+        plain = host if host.isascii() else host.encode("idna").decode("ascii")  # full-width digits are digits
+    except UnicodeError:
+        return False
+    last = plain.lower().rstrip(".").rpartition(".")[2]
+    return not (any(sign in plain for sign in ":/[]%") or last.isdigit() or last.startswith("0x"))
 
 
 def _host_and_port(entry: str) -> tuple[str, str]:
     host, colon, port = entry.lower().rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):  # no port, or a bare IPv6 address
         return entry.lower(), ""
-    return host, port
+    return host, port.lstrip("0") if port.isdigit() else port  # 022 is 22
 
 
 def _path_covered(item: str, current: list[str], config: Config, project: str) -> bool:

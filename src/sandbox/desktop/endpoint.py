@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _NAMES = ("127.0.0.1", "localhost")
 _MOST_HEAD = 2**14
 _MOST_MESSAGE = 128 * 2**20
+_ESTABLISHED = "01"  # in /proc/net/tcp
 _MOST_CLIENTS = 64
 _PATIENCE = 30.0
 
@@ -244,14 +245,17 @@ class _Conversation:
 
 
 def peer_user(peer: tuple[str, int], port: int) -> int | None:
-    """The user whose socket is at the other end of a loopback connection to `port`; None when the kernel lists none."""
+    """The user whose socket is at the other end of a loopback connection to `port`; None when the kernel lists none.
+
+    A socket that its program has closed belongs to nobody. The kernel still lists it, with user 0 and inode 0.
+    """
     there, here = f"0100007F:{peer[1]:04X}", f"0100007F:{port:04X}"
     try:
         with open("/proc/net/tcp", encoding="ascii") as table:
             for row in table:
                 columns = row.split()
-                if len(columns) > 7 and columns[1] == there and columns[2] == here:
-                    return int(columns[7])
+                if len(columns) > 9 and columns[1] == there and columns[2] == here:
+                    return int(columns[7]) if columns[3] == _ESTABLISHED and columns[9] != "0" else None
     except OSError:
         pass
     return None

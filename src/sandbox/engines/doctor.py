@@ -43,7 +43,8 @@ def build_one(start: Callable[[], LocalStart | ContainerStart]) -> list[Finding]
     with tempfile.TemporaryDirectory() as empty:
         try:
             config = Config.read({"filesystem": {"root": empty}})
-            running = start().build(layout(config, "doctor", {}).plan)
+            plan = layout(config, f"doctor-{os.urandom(4).hex()}", {}).plan  # two may look at the same time
+            running = start().build(plan)
         except EngineUnavailable as problem:
             return [Finding(_ISOLATION, False, message_of(problem))]  # the message says what to do
         except SandboxError as problem:
@@ -54,6 +55,8 @@ def build_one(start: Callable[[], LocalStart | ContainerStart]) -> list[Finding]
             return [
                 Finding(_ISOLATION, False, message_of(problem), "please report this line and the output of `uname -r`")
             ]
+        except OSError as problem:
+            return [Finding(_ISOLATION, False, str(problem))]
         have = running.have
         running.close()
     return _offered(have)
@@ -93,7 +96,7 @@ def _limits() -> list[Finding]:
         ("pids", Limits(pids=64)),
     ):
         try:
-            group = cgroup.hold(limits, limits.pids, "doctor")
+            group = cgroup.hold(limits, limits.pids, f"doctor-{os.urandom(4).hex()}")
         except LimitUnavailable as problem:
             found.append(
                 Finding(

@@ -117,8 +117,15 @@ def _processes() -> list[str]:
 def _files(
     filesystem: Filesystem, root: str, home: str, scratch: str, protected: Sequence[str], programs: Sequence[str]
 ) -> list[str]:
+    def named(entries: Iterable[str]) -> list[str]:
+        return [posixpath.normpath(posixpath.join(root, _expanded(entry, home))) for entry in entries]
+
     def paths(entries: Iterable[str]) -> list[str]:
-        return [_real(posixpath.normpath(posixpath.join(root, _expanded(entry, home)))) for entry in entries]
+        return [_real(path) for path in named(entries)]
+
+    def refused(entries: Iterable[str]) -> list[str]:
+        # Where links lead as well. A permission follows none: tenants may have made it.
+        return list(dict.fromkeys([*paths(entries), *(_real(posixpath.realpath(one)) for one in named(entries))]))
 
     readable, writable = paths(filesystem.allow_read), paths(filesystem.allow_write)
     seen = [root, scratch, *readable, *writable]
@@ -132,7 +139,7 @@ def _files(
         "; the way to what may be seen: names on it, nothing beside it",
         _rule("allow", "file-read-metadata", map(_literal, _ancestors([*seen, *programs]))),
         "; the project, and what was named or refused: the narrower counts, so it comes later",
-        *_by_depth(seen, changing, paths(filesystem.deny_read)),
+        *_by_depth(seen, changing, refused(filesystem.deny_read)),
     ]
     if filesystem.blocked_patterns:
         blocked = _any(_regexes(filesystem.blocked_patterns, root))
@@ -140,7 +147,7 @@ def _files(
             # An exception from the refusal, not a permission: it shows nothing that the rules above do not allow.
             blocked = f"(require-all {blocked} (require-not {_any(_regexes(filesystem.allowed_patterns, root))}))"
         lines += ["; secrets", _rule("deny", "file-read* file-write*", [blocked])]
-    unchanged = [*map(_subpath, paths(filesystem.deny_write)), *_regexes(protected, root)]
+    unchanged = [*map(_subpath, refused(filesystem.deny_write)), *_regexes(protected, root)]
     if unchanged:
         lines += ["; never changed", _rule("deny", "file-write*", unchanged)]
     if protected:
@@ -220,16 +227,54 @@ def _regexes(patterns: Iterable[str], root: str) -> list[str]:
 def _regex(pattern: str, root: str) -> str:
     """A gitignore-like pattern as an expression over whole paths. It ignores case, as the disk does."""
     body = pattern.strip("/").removeprefix("**/")
-    text = "".join(_letter(one) for one in body.replace("**/", "\0").replace("**", "\1"))
+    text = _translated(body)
     # A name matches anywhere; a path of several names, anywhere in the project (which may contain other projects).
-    start = "^" + "".join(_letter(one) for one in root) + "/(.*/)?" if "/" in body else "/"
+    start = "^" + "".join(map(_letter, root)) + "/(.*/)?" if "/" in body else "/"
     return f"{start}{text}(/|$)"
 
 
+def _translated(body: str) -> str:
+    """A pattern's body, read as `config/patterns.py` reads it."""
+    out, at = "", 0
+    while at < len(body):
+        wild = next((one for one in _WILD if body.startswith(one, at)), None)
+        if wild is not None:
+            piece, step = _WILD[wild], len(wild)
+        elif body[at] == "[" and "]" in body[at + 2 :]:
+            end = body.index("]", at + 2)
+            piece, step = _choice(body[at + 1 : end]), end + 1 - at
+        elif body[at] == "\\" and at + 1 < len(body):
+            piece, step = _letter(body[at + 1]), 2
+        else:
+            piece, step = _letter(body[at]), 1
+        out, at = out + piece, at + step
+    return out
+
+
+_WILD = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}  # the longest first
+
+
+def _choice(signs: str) -> str:
+    """One of these characters and ranges; with `!` or `^` before them, any other."""
+    negated = signs[0] in "!^"
+    left, found = signs[negated:].replace("--", "-"), []
+    while left:
+        if len(left) > 2 and left[1] == "-":
+            found += [chr(code) for code in range(ord(left[0]), ord(left[2]) + 1)]
+            left = left[3:]
+        else:
+            found.append(left[0])
+            left = left[1:]
+    if not negated:
+        return f"({'|'.join(map(_letter, found))})"
+    both = sorted({case for one in found for case in (one.lower(), one.upper())}, key=lambda one: (one == "-", one))
+    return f"[^/{''.join(one if one not in _IN_SET else chr(92) + one for one in both)}]"
+
+
+_IN_SET = '"]\\'
+
+
 def _letter(one: str) -> str:
-    special = {"*": "[^/]*", "?": "[^/]", "\0": "(.*/)?", "\1": ".*", '"': '\\"'}
-    if one in special:
-        return special[one]
     if one.isalpha() and one.lower() != one.upper() and one.isascii():
         return f"[{one.lower()}{one.upper()}]"
     return one if one.isalnum() or one in "/_- ~,:%@=" else f"\\{one}"

@@ -83,7 +83,10 @@ class Covering:
         """Covers what a blocked link points to: that is the secret, whatever its name."""
         target = os.path.realpath(link)
         if self.visible(target) and target not in self.roots and os.path.exists(target):
-            info = os.stat(target)
+            try:
+                info = os.stat(target)
+            except OSError:
+                return  # it has gone meanwhile
             # Under the link's path: a tenant can remove the link, and that must not unblock its target.
             self.cover(target, stat.S_ISDIR(info.st_mode), f"{pattern} (by the link {link})", info, link)
 
@@ -132,11 +135,11 @@ class Covering:
         the entry spells it, and its real path."""
         absolute = self._absolute(path)
         if any(sign in path for sign in "*?["):
-            import glob
+            from sandbox.config.glob_paths import matches
 
-            candidates = glob.glob(absolute, recursive=True, include_hidden=True)
+            candidates = matches(absolute, self.visible)
         else:
-            candidates = [absolute]
+            candidates = iter([absolute])
         for candidate in candidates:
             real = os.path.realpath(candidate)
             if self.visible(real) and os.path.exists(real):

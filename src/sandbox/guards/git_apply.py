@@ -12,12 +12,13 @@ from sandbox.guards.git_directories import (
     CONFIGS,
     OPTIONS,
     REBASE_STEPS,
+    UNDER_WAY,
     Trusted,
     beneath,
     common_directory,
-    content,
     is_repository,
     read_config,
+    text_of,
 )
 from sandbox.guards.git_examination import Examination, is_command, runs_a_path
 from sandbox.guards.git_index import is_index, leads_astray
@@ -112,6 +113,8 @@ class _Merged:
     def _leads_astray(self, repository: str, inside: str) -> bool:
         """Whether a file that git keeps for itself has content that git would not have written."""
         path = self._where(f"{repository}/{inside}")
+        if inside in UNDER_WAY:
+            return os.path.islink(path)
         if inside == REBASE_STEPS:
             return self._commands(repository)
         if inside in OPTIONS:
@@ -124,8 +127,8 @@ class _Merged:
         return os.path.islink(path) or leads_astray(path, config)
 
     def _commands(self, repository: str) -> bool:
-        text = (content(self._where(f"{repository}/{REBASE_STEPS}")) or b"").decode("latin-1")
-        return any(is_command(line) for line in text.split("\n"))
+        text = text_of(self._where(f"{repository}/{REBASE_STEPS}"))
+        return text is None or any(is_command(line) for line in text.split("\n"))
 
     def _has(self, path: str) -> bool:
         return os.path.lexists(f"{self._layer}/{path}") or os.path.lexists(f"{self._root}/{path}")

@@ -26,8 +26,8 @@ _FLAGS = """
     core.repositoryformatversion core.filemode core.bare core.logallrefupdates core.ignorecase core.precomposeunicode
     core.symlinks core.sharedrepository core.autocrlf core.eol core.safecrlf core.sparsecheckout core.sparsecheckoutcone
     core.quotepath core.abbrev core.compression core.bigfilethreshold core.untrackedcache core.preloadindex
-    core.trustctime core.checkstat core.splitindex core.commitgraph core.multipackindex core.longpaths core.protecthfs
-    core.protectntfs core.whitespace core.commentchar core.warnambiguousrefs
+    core.trustctime core.checkstat core.splitindex core.commitgraph core.multipackindex core.longpaths
+    core.whitespace core.commentchar core.warnambiguousrefs
     extensions.objectformat extensions.compatobjectformat extensions.worktreeconfig extensions.partialclone
     extensions.refstorage extensions.noop extensions.preciousobjects extensions.relativeworktrees
     user.name user.email author.name author.email committer.name committer.email
@@ -36,7 +36,7 @@ _FLAGS = """
     color.ui diff.renames diff.algorithm diff.mnemonicprefix diff.colormoved status.short status.branch
     status.showuntrackedfiles log.date gc.auto gc.autopacklimit gc.autodetach submodule.active submodule.recurse
     checkout.defaultremote branch.autosetupmerge branch.autosetuprebase branch.sort tag.sort versionsort.suffix
-    remote.pushdefault lfs.repositoryformatversion index.version index.threads index.sparse index.skiphash pack.threads
+    lfs.repositoryformatversion index.version index.threads index.sparse index.skiphash pack.threads
     feature.manyfiles feature.experimental receive.denynonfastforwards receive.denydeletes receive.denycurrentbranch
     maintenance.auto maintenance.strategy fetch.parallel fetch.writecommitgraph fetch.fsckobjects transfer.fsckobjects
     rerere.autoupdate rebase.missingcommitscheck commit.verbose commit.cleanup diff.submodule diff.context
@@ -49,13 +49,16 @@ HARMLESS_BELOW = {  # by section and key; the subsection between them is a name
         *("partialclonefilter", "skipdefaultupdate", "followremotehead", "gh-resolved"),
     ),
     "branch": (
-        *("remote", "merge", "rebase", "pushremote", "description"),
+        *("merge", "rebase", "description"),
         *("vscode-merge-base", "gh-merge-base", "github-pr-owner-number"),  # notes of VS Code and GitHub's programs
     ),
     "submodule": ("active", "branch", "ignore", "shallow", "fetchrecursesubmodules"),
     "advice": (),
 }
-ADDRESSES = frozenset(("remote.url", "remote.pushurl", "submodule.url"))
+# With or without a subsection. (Where git expects a remote's name, an address will do.)
+ADDRESSES = frozenset(
+    ("remote.url", "remote.pushurl", "submodule.url", "branch.remote", "branch.pushremote", "remote.pushdefault")
+)
 SCHEMES = ("https://", "http://", "ssh://", "git://", "file://")
 UPDATES = frozenset(("checkout", "rebase", "merge", "none"))  # `submodule.*.update`: else `!` and a command
 
@@ -196,10 +199,10 @@ def harmless(entry: Entry) -> bool:
     about `core.worktree`, because that depends on where it is.)"""
     name, value = entry
     section, below, key = split(name)
-    if below is None:
-        return name in HARMLESS or section == "advice"
     if f"{section}.{key}" in ADDRESSES:
         return value is not None and harmless_address(value)
+    if below is None:
+        return name in HARMLESS or section == "advice"
     if section == "submodule" and key == "update":
         return value in UPDATES
     return key in HARMLESS_BELOW.get(section, ())

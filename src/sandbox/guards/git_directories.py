@@ -23,6 +23,7 @@ READ = (*CONFIGS, "commondir", "hooks")  # in a repository's directory: settings
 SMALL = 1 << 14
 DEEP = 10  # levels of included files, as in git
 REBASE_STEPS = "rebase-merge/git-rebase-todo"
+UNDER_WAY = ("rebase-merge", "rebase-apply", "sequencer")  # directories of a rebase or cherry-pick
 OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  # of an unfinished rebase or cherry-pick
 
 
@@ -90,8 +91,20 @@ _kept: dict[bytes, list[Entry]] = {}
 
 
 def first_line(path: str) -> str:
-    """The text of `commondir`, `gitdir` or a `.git` file, without the line end: git takes all of it for one path."""
-    return os.fsdecode(content(path, 8192) or b"").rstrip("\r\n")
+    """The text of `commondir`, `gitdir` or a `.git` file, without the line end: git takes all of it for one path, up to
+    a NUL."""
+    return os.fsdecode(content(path, 8192) or b"").rstrip("\r\n").partition("\0")[0]
+
+
+def has_nul(path: str) -> bool:
+    """Whether there is a NUL in such a file: git never writes one."""
+    return b"\0" in (content(path, 8192) or b"")
+
+
+def text_of(path: str) -> str | None:
+    """The text (latin-1) of a file that git keeps for itself, "" if there is none; None if it is too long."""
+    data = content(path, MOST + 1) or b""
+    return data.decode("latin-1") if len(data) <= MOST else None
 
 
 def as_path(value: str, base: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.guards.git_config import Unreadable, harmless, parse, split
+from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, split
 from sandbox.guards.git_directories import (
     CONFIGS,
     DEEP,
@@ -20,6 +20,7 @@ from sandbox.guards.git_directories import (
     first_line,
     personal_files,
     read_config,
+    text_of,
 )
 
 TYPE_CHECKING = False
@@ -171,7 +172,7 @@ def words_of(script: str) -> list[str]:
 
 def commands_in(repository: str) -> list[str]:
     """The `exec` lines of an unfinished rebase in a repository."""
-    lines = (content(f"{repository}/{REBASE_STEPS}") or b"").decode("latin-1").split("\n")
+    lines = (text_of(f"{repository}/{REBASE_STEPS}") or "").split("\n")
     return [line for line in lines if is_command(line)]
 
 
@@ -182,7 +183,9 @@ def is_command(line: str) -> bool:
 
 def runs_a_path(options: str) -> bool:
     """Whether one of OPTIONS names a strategy `x/y`: git looks for `git-merge-x/y` in the work tree, and runs it."""
-    data = content(options)
+    data = content(options, MOST + 1)
+    if data is not None and len(data) > MOST:
+        return True  # git would read on
     if data is None or not options.endswith("/opts"):
         return b"/" in (data or b"")
     try:

@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import os
 import stat
+from array import array
 from struct import error, unpack_from
 
 from sandbox.guards.git_directories import read_config
 
-MOST = 1 << 30
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST = 1 << 28
+LONGEST = 4096  # bytes of a name: no file can have a longer one
 TIMES = 40  # bytes of an entry before its hash: times, device, mode, owner, size
 LENGTH, EXTENDED = 0x0FFF, 0x4000  # in its flags
 NEVER = frozenset((b"", b".", b"..", b".git"))
@@ -39,9 +45,10 @@ def leads_astray(index: str, config: str) -> bool:
     if data[:4] != b"DIRC" or len(data) < 12 or not 2 <= unpack_from(">I", data, 4)[0] <= 4:
         return False  # git refuses it
     try:
-        return any(not _plain(one) for one in _names(data, _hash_length(config)))
+        _check(data, _hash_length(config))
     except (Odd, IndexError, ValueError, error):
         return True
+    return False
 
 
 def indexes(repository: str) -> list[str]:
@@ -65,11 +72,11 @@ def _plain(name: bytes) -> bool:
     return NEVER.isdisjoint(parts)
 
 
-def _names(data: bytes, hash_length: int) -> list[bytes]:
+def _check(data: bytes, hash_length: int) -> None:
+    """Raises Odd at a name that git would not write. Keeps none: in version 4 a small index can have long ones."""
     version, count = unpack_from(">II", data, 4)
     at, before = 12, b""
-    names: list[bytes] = []
-    starts: list[int] = []
+    starts = array("Q")
     for _ in range(count):
         starts.append(at)
         name = at + TIMES + hash_length + 2
@@ -88,14 +95,16 @@ def _names(data: bytes, hash_length: int) -> list[bytes]:
         end = name + length - copied
         if end < name or end >= len(data):
             raise Odd
+        if copied + end - name > LONGEST:
+            raise Odd
         before = before[:copied] + data[name:end]
-        names.append(before)
+        if not _plain(before[before.rfind(b"/", 0, copied) + 1 :]):  # what is copied has been checked
+            raise Odd
         at = end + 1 if version == 4 else at + ((name - at + length + 8) & ~7)
     _agree(data, at, len(data) - hash_length, starts)
-    return names
 
 
-def _agree(data: bytes, at: int, end: int, starts: list[int]) -> None:
+def _agree(data: bytes, at: int, end: int, starts: Sequence[int]) -> None:
     """Raises Odd if the extensions after the entries do not end where the file ends, or describe other entries."""
     first = at
     while at < end:

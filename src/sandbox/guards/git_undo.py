@@ -6,6 +6,7 @@ Nothing is destroyed: what is removed stays in the same directory, under a name 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -14,12 +15,15 @@ from sandbox.guards.git_directories import (
     CONFIGS,
     OPTIONS,
     REBASE_STEPS,
+    UNDER_WAY,
     beneath,
     common_directory,
     content,
     first_line,
+    has_nul,
+    text_of,
 )
-from sandbox.guards.git_examination import commands_in, is_command, runs_a_path, work_trees
+from sandbox.guards.git_examination import is_command, runs_a_path, work_trees
 from sandbox.guards.git_index import indexes, leads_astray
 from sandbox.guards.nofollow import O_PATH, open_in_place
 
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     Tell = Callable[[str, str], object]  # path, and its new name; "" when it could not be undone
 
 SAVED = ".from-sandbox"
+NOREPLACE = 1  # of `renameat2`
 EMPTY = b"[core]\n\trepositoryformatversion = 0\n"
 
 
@@ -58,6 +63,7 @@ class Neutralise:
                 entries += self._config(place, directory, name)
             self._hooks(place, directory, entries)
             self._common(place, directory)
+            self._linked(place, directory)
             self._todo(place, directory, ())
             self._strategy(directory)
         finally:
@@ -149,7 +155,7 @@ class Neutralise:
         if stat.S_ISREG(info.st_mode) and info.st_size == 0:
             return  # being written; git refuses an empty one
         target = common_directory(directory)
-        plain = stat.S_ISREG(info.st_mode)
+        plain = stat.S_ISREG(info.st_mode) and not has_nul(f"{directory}/commondir")
         if plain and target != directory and os.path.realpath(target) == target and beneath(target, self.roots):
             self.waiting.append(target)
         else:
@@ -174,33 +180,48 @@ class Neutralise:
 
     def rebase(self, directory: str, before: Collection[str]) -> None:
         """Removes commands from a trusted repository's rebase that were not there before."""
+        try:
+            place = open_in_place(directory)
+        except OSError:
+            if os.path.lexists(directory):
+                self.tell(directory, "")
+            return
+        try:
+            self._linked(place, directory)
+            self._todo(place, directory, before)
+        finally:
+            os.close(place)
         self._strategy(directory)
-        if any(line not in before for line in commands_in(directory)):
-            try:
-                place = open_in_place(directory)
-            except OSError:
-                return
-            try:
-                self._todo(place, directory, before)
-            finally:
-                os.close(place)
+
+    def _linked(self, place: int, directory: str) -> None:
+        """Moves aside links where git has directories of its own: what they lead to can be exchanged later."""
+        for name in UNDER_WAY:
+            if os.path.islink(f"/proc/self/fd/{place}/{name}"):
+                self._aside(place, directory, name)
 
     def _todo(self, place: int, directory: str, before: Collection[str]) -> None:
-        lines = (content(f"/proc/self/fd/{place}/{REBASE_STEPS}") or b"").decode("latin-1").split("\n")
+        text = text_of(f"/proc/self/fd/{place}/{REBASE_STEPS}")
+        lines = (text or "").split("\n")
         kept = [line for line in lines if not is_command(line) or line in before]
-        if len(kept) != len(lines):
-            inner, name = REBASE_STEPS.split("/")
-            below = os.open(inner, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
-            try:
+        if text is not None and len(kept) == len(lines):
+            return
+        inner, name = REBASE_STEPS.split("/")
+        below = os.open(inner, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+        try:
+            if text is None:
+                self._aside(below, f"{directory}/{inner}", name)
+            else:
                 self._replace(below, f"{directory}/{inner}", name, "\n".join(kept).encode("latin-1"))
-            finally:
-                os.close(below)
+        finally:
+            os.close(below)
 
     def aside(self, path: str) -> None:
         """Moves aside whatever is at a path where nothing may be, except for harmless settings."""
         try:
             place = open_in_place(os.path.dirname(path))
         except OSError:
+            if os.path.lexists(path):
+                self.tell(path, "")
             return
         try:
             if os.path.basename(path) == "config.worktree":  # of `git sparse-checkout`, perhaps on the host
@@ -230,10 +251,9 @@ class Neutralise:
             os.close(place)
 
     def _aside(self, place: int, directory: str, name: str) -> None:
-        saved = _free_name(place, name)
         try:
             _writable(place)
-            os.rename(name, saved, src_dir_fd=place, dst_dir_fd=place)
+            saved = _rename(place, name)
         except OSError:
             self.tell(f"{directory}/{name}", "")
             return
@@ -264,20 +284,28 @@ def leads_to(path: str) -> str | None:
         target = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
     else:
         said = first_line(path)
-        if not said.startswith("gitdir:"):
+        if not said.startswith("gitdir:") or has_nul(path):
             return None
         target = os.path.normpath(os.path.join(os.path.dirname(path), said[7:].strip()))
     return target if os.path.realpath(target) == target else None
 
 
-def _free_name(place: int, name: str) -> str:
-    for number in range(1, 1000):
-        saved = f"{name}{SAVED}" + (f"-{number}" if number > 1 else "")
-        try:
-            os.lstat(saved, dir_fd=place)
-        except OSError:
+def _rename(place: int, name: str) -> str:
+    """Gives a file another name, at which nothing is, and returns it. Raises OSError."""
+    import ctypes  # seldom needed
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    unknown = f"{SAVED}-{os.urandom(8).hex()}"  # nobody inside can have taken it
+    for saved in (f"{name}{SAVED}", f"{name}{unknown}", unknown):
+        if libc.renameat2(place, os.fsencode(name), place, os.fsencode(saved), NOREPLACE) == 0:
             return saved
-    return f"{name}{SAVED}"
+        problem = ctypes.get_errno()
+        if problem in (errno.EINVAL, errno.ENOSYS):  # a file system that cannot refuse to overwrite
+            os.rename(name, f"{name}{unknown}", src_dir_fd=place, dst_dir_fd=place)
+            return f"{name}{unknown}"
+        if problem not in (errno.EEXIST, errno.ENAMETOOLONG):
+            break
+    raise OSError(problem, os.strerror(problem), name)
 
 
 def _writable(place: int) -> None:

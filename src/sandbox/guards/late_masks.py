@@ -73,6 +73,7 @@ class LateMasks:
         self._notice = notice
         self._complete = True  # whether every directory is watched
         self._count = 0
+        self._failures = 0
         self._repositories = repositories
         self._namespace = -1
         self._appearances: Appearances | None = None
@@ -122,16 +123,28 @@ class LateMasks:
                 self._worker = worker
 
     def _run(self) -> None:
+        if self._search is None and not self._attempt(self._begin):
+            self.watching.set()
+            with self._lock:
+                self._worker = None  # the next name that appears tries again
+            return
+        while (appeared := self._next()) is not None:
+            # One name at which it fails must not leave the others uncovered.
+            if not self._attempt(self._look_at, appeared, quietly=len(appeared) > 1) and len(appeared) > 1:
+                for one in appeared:
+                    self._attempt(self._look_at, [one])
+
+    def _attempt(self, work: Callable[..., object], *given: object, quietly: bool = False) -> bool:
         try:
-            if self._search is None:
-                self._begin()
-            while (appeared := self._next()) is not None:
-                self._look_at(appeared)
+            work(*given)
         except Exception as problem:  # noqa: BLE001 - never silently: the person and whoever reads the record learn of it
             full = isinstance(problem, OSError) and problem.errno == EMFILE and self._appearances is None
             why = Message("blocked files that appear while the sandbox runs are not hidden: {problem}", problem=problem)
-            self._unwatched(NO_QUEUE if full else why, self._roots[0])
-            self.watching.set()
+            self._failures += not quietly
+            if not quietly and self._failures <= FEW:  # a tenant may be able to cause any number of them
+                self._unwatched(NO_QUEUE if full else why, self._roots[0])
+            return False
+        return True
 
     def _next(self) -> list[Appeared] | None:
         """What is queued; None when the queue is empty, and this thread ends."""
@@ -150,8 +163,10 @@ class LateMasks:
         # Imported here, because it loads ctypes.
         from sandbox.guards.appearances import Appearances
 
-        self._namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-        self._appearances = Appearances(self._hear)
+        if self._namespace < 0:
+            self._namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        if self._appearances is None:
+            self._appearances = Appearances(self._hear)
         # Watch first, then search: what appears in between is seen by one of the two.
         for root in self._roots:
             self._add(root)

@@ -16,7 +16,7 @@ import os
 import time
 
 from sandbox.config.patterns import fold
-from sandbox.guards.git_directories import beneath, is_repository
+from sandbox.guards.git_directories import UNDER_WAY, beneath, is_repository
 from sandbox.guards.git_marker import Baseline, Marker, all_markers, identity, markers_of
 
 TYPE_CHECKING = False
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 MARGIN = 100_000_000  # ns: file systems use a clock that may be a tick behind
 HEAD = "/head/"  # among the folded names in a directory: it may be a repository
-UNDER_WAY = ("rebase-merge", "rebase-apply", "sequencer")
 LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "bcachefs"))
 # Names whose appearance is a reason to check a directory.
 TELLING = frozenset(("HEAD", "config", "config.worktree", "commondir", "hooks", "objects", "refs", ".git"))
@@ -124,17 +123,20 @@ class Repositories:
 
     def _at_end(self, changed: Iterable[tuple[str, list[str]]], protected: Patterns | None) -> None:
         for directory, names in changed:
-            folded = fold(f"/{'/'.join(names)}/")
-            if HEAD in folded:
-                self._repository(directory)
-            if "/.git/" in folded and is_git_file(f"{directory}/.git"):
-                self._git_file(f"{directory}/.git")
-            if protected is not None and any(needle in folded for needle in protected.needles):
-                self._note_made(directory, names, protected)
+            attempt(self._tell, directory, self._directory, directory, names, protected)
         for directory in self._suspects:
-            self._repository(directory)
+            attempt(self._tell, directory, self._repository, directory)
         for known in self._known:
-            restore(known, self._undo, self._since)
+            restore(known, self._undo, self._since, self._tell)
+
+    def _directory(self, directory: str, names: list[str], protected: Patterns | None) -> None:
+        folded = fold(f"/{'/'.join(names)}/")
+        if HEAD in folded:
+            attempt(self._tell, directory, self._repository, directory)
+        if "/.git/" in folded and is_git_file(path := f"{directory}/.git"):
+            attempt(self._tell, path, self._git_file, path)
+        if protected is not None and any(needle in folded for needle in protected.needles):
+            self._note_made(directory, names, protected)
 
     def _repository(self, directory: str) -> bool:
         if not beneath(directory, self.roots) or self._is_trusted(directory) or not is_repository(directory):
@@ -182,7 +184,7 @@ class Repositories:
             path = f"{directory}/{name}"
             if protected.match(path[cut:], True) and len(self.made) < 1000:
                 known = any(beneath(path, list(one.protected)) for one in self._known)
-                if not known and not (os.path.isdir(path) and not os.listdir(path)):
+                if not known and not _is_empty(path):
                     self.made.append(path)
 
     def _changed(self) -> Iterator[tuple[str, list[str]]]:
@@ -213,14 +215,37 @@ def walk(top: str, tell: Tell, known: set[str] | frozenset[str] = frozenset()) -
             continue
         for entry in entries:
             names.append(entry.name)
-            if entry.is_dir(follow_symlinks=False) and entry.path not in known:
+            if entry.path not in known and _is_directory(entry):
                 waiting.append(entry.path)
         yield directory, names
+
+
+def attempt(tell: Tell, path: str, check: Callable[..., object], *given: object) -> None:
+    """Calls `check`. What a tenant left to make it fail is reported, and the caller goes on with the rest."""
+    try:
+        check(*given)
+    except Exception:  # noqa: BLE001 - not silently: the person and whoever reads the record learn of it
+        tell(path, "")
+
+
+def _is_empty(path: str) -> bool:
+    """Whether it is a directory that is known to be empty."""
+    try:
+        return os.path.isdir(path) and not os.listdir(path)
+    except OSError:
+        return False
 
 
 def is_git_file(path: str) -> bool:
     """Whether `.git` here is something that names a repository elsewhere."""
     return os.path.islink(path) or not os.path.isdir(path)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return True  # walking it reports it
 
 
 def _entries(directory: str) -> list[os.DirEntry[str]]:
@@ -260,24 +285,24 @@ def neutraliser(roots: Sequence[str], tell: Tell) -> Neutralise:
     return Neutralise(roots, tell, Examination([], Trusted()).personal)
 
 
-def restore(known: Baseline, undo: Callable[[], Neutralise], since: int) -> None:
+def restore(known: Baseline, undo: Callable[[], Neutralise], since: int, tell: Tell) -> None:
     """Restores what was trusted and could not be frozen."""
     for link, target in known.trusted.links.items():
         if not os.path.islink(link) or os.readlink(link) != target:
-            undo().relink(link, target)
+            attempt(tell, link, undo().relink, link, target)
     for path in known.trusted.absent:
         if os.path.lexists(path):
-            undo().aside(path)
+            attempt(tell, path, undo().aside, path)
     if known.repositories:
         from sandbox.guards.git_index import indexes
 
         local = _local_devices()
     for directory in known.repositories:
         if any(os.path.lexists(f"{directory}/{name}") for name in UNDER_WAY):
-            undo().rebase(directory, known.trusted.commands)
+            attempt(tell, directory, undo().rebase, directory, known.trusted.commands)
         for name in indexes(directory):
             if _is_changed(f"{directory}/{name}", since, local):
-                undo().index(directory, name)
+                attempt(tell, f"{directory}/{name}", undo().index, directory, name)
 
 
 def _is_changed(path: str, since: int, local: set[int]) -> bool:

@@ -63,6 +63,9 @@ class CommandChannel:
         """
         message, fds = frames.receive(self._channel)
         kind = message["t"]
+        if kind == "started" and self.pid is not None:
+            frames.close_all(fds)
+            raise GuestError("the guest said {kind!r} about a command", kind=kind)
         if kind == "started":
             self.pid = integer(message, "pid", _PID)
             if fds:
@@ -125,7 +128,7 @@ def integer(message: dict[str, object], key: str, most: int = 2**63 - 1) -> int:
 
 def start_error(name: str, message: dict[str, object]) -> CommandError:
     """The guest's `failed` message as an error."""
-    number, step = integer(message, "errno", ERRNO), message.get("step")
+    number, step = integer(message, "errno", ERRNO), str(message.get("step"))
     said = os.strerror(number)
     if step == "chdir":
         return CommandError("cannot enter the working directory inside the sandbox: {said}", said=said, exit_code=126)
@@ -133,7 +136,7 @@ def start_error(name: str, message: dict[str, object]) -> CommandError:
         return CommandError("{name}: no such command inside the sandbox", name=name, exit_code=127)
     if step == "exec":
         return CommandError("{name}: {reason}", name=name, reason=said, exit_code=126)
-    return CommandError("{name}: {reason} (at {step})", name=name, reason=said, step=step, exit_code=126)
+    return CommandError("{name}: {reason} (at {step})", name=name, reason=said, step=ascii(step)[1:41], exit_code=126)
 
 
 def _result(message: dict[str, object]) -> ExecResult:

@@ -60,8 +60,9 @@ class FramedGuest(Guest):
         self._get_ready()
 
     def _expect(self, kind: str) -> None:
-        ready, _, _ = select.select([self._channel], [], [], _MOST)
-        if not ready:
+        waiting = select.poll()  # `select` knows no descriptor above 1023
+        waiting.register(self._channel.fileno(), select.POLLIN)
+        if not waiting.poll(_MOST * 1000):
             raise GuestError("the virtual machine does not answer")
         message, fds = frames.receive(self._channel)
         frames.close_all(fds)

@@ -69,18 +69,18 @@ class Guest:
         if message["t"] == "failed":
             frames.close_all(received)
             raise WallError(_failed(message))
-        names = message.get("sockets", [])
-        if message["t"] != "ready" or not isinstance(names, list) or len(names) != len(received):
+        names, have = message.get("sockets", []), message.get("have", {})
+        if message["t"] != "ready" or not _names(names, len(received)) or not isinstance(have, dict):
             frames.close_all(received)
             raise GuestError("the guest did not get ready")
         for name, fd in zip(names, received, strict=True):
             if name == "null":
                 self.null = fd
-            elif str(name).startswith("fuse:"):
-                self.devices[str(name)] = fd
+            elif name.startswith("fuse:"):
+                self.devices[name] = fd
             else:
-                self.sockets[str(name)] = socket.socket(fileno=fd)
-        self.have = message.get("have", {})
+                self.sockets[name] = socket.socket(fileno=fd)
+        self.have = have
 
     def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
         """Starts a command; `stdio` are the tenant's ends (none with a pty), which the caller still has to close."""
@@ -217,6 +217,16 @@ class Guest:
         with self._lock:
             self._next += 1
             return self._next
+
+
+def _names(said: object, count: int) -> bool:
+    """Whether the guest named each of its `count` descriptors, and none twice."""
+    return (
+        isinstance(said, list)
+        and len(said) == count
+        and all(isinstance(name, str) for name in said)
+        and len(set(said)) == count
+    )
 
 
 def _failed(message: dict[str, Any]) -> str:

@@ -156,7 +156,10 @@ class Guest:
             job.close()
             return
         self._jobs[line.fileno()] = job
-        frames.send(line, {"t": "started", "pid": pid}, [master] if master >= 0 else [])
+        try:
+            frames.send(line, {"t": "started", "pid": pid}, [master] if master >= 0 else [])
+        except SandboxClosed:
+            pass  # whoever asked has gone; the next turn sees the line's end and kills it
 
     def _told(self, job: Job) -> None:
         """Handles a message on the command's own line, or the line's end."""

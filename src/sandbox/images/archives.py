@@ -45,13 +45,15 @@ class LayoutArchive:
         self._file = file
         self._places: dict[str, tuple[int, int]] = {}
         links: dict[str, str] = {}
-        for member in members(file):
+        for count, member in enumerate(members(file)):
+            if member.size < 0:
+                raise ImageError("the archive is damaged ({problem})", problem="a file's size")
             name = os.path.normpath(member.name)
             if member.isreg() and member.sparse is None:
                 self._places[name] = (member.offset_data, member.size)
             elif member.issym():
                 links[name] = os.path.normpath(os.path.join(os.path.dirname(name), member.linkname))
-            if len(self._places) + len(links) > MOST_FILES:
+            if count >= MOST_FILES:
                 return  # not an archive of an image, but of files
         self._places |= {name: self._places[target] for name, target in links.items() if target in self._places}
 
@@ -171,9 +173,9 @@ def _docker(layout: LayoutArchive, architecture: str, name: str | None) -> tuple
         listed = None
     images = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     if name is not None:
-        images = [one for one in images if name in (one.get("RepoTags") or ())]
+        images = [one for one in images if name in _tags(one)]
     if len(images) != 1:
-        tags = [str(tag) for one in images for tag in one.get("RepoTags") or ()]
+        tags = [tag for one in images for tag in _tags(one)]
         raise ImageError("there are several images: name one of {names}", names=ascii(", ".join(tags[:10])))
     config, layers = images[0].get("Config"), images[0].get("Layers")
     if not isinstance(config, str) or not isinstance(layers, list) or len(layers) > MOST_LAYERS:
@@ -185,6 +187,11 @@ def _docker(layout: LayoutArchive, architecture: str, name: str | None) -> tuple
     plain = plain_digests(said, len(layers))
     names = {digest: os.path.normpath(str(path)) for digest, path in zip(plain, layers, strict=True)}
     return Found(digests.of(data), said, [Layer(one, 0, one) for one in plain]), DockerBlobs(layout, names)
+
+
+def _tags(image: dict[str, Any]) -> list[str]:
+    said = image.get("RepoTags")
+    return [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
 
 
 def _blob(digest: str) -> str:

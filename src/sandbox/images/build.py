@@ -58,6 +58,7 @@ CHANGING = (
 )
 EPOCH = 1_700_000_000  # if SOURCE_DATE_EPOCH is not set
 SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")
+SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"  # the owner's may have directories that tenants write to
 BINFMT = "/proc/sys/fs/binfmt_misc"  # which programs the kernel runs with an emulator
 
 
@@ -116,7 +117,7 @@ def packages(variant: str) -> list[str]:
 
 def _bootstrap(variant: str, architecture: str, work: str) -> str:
     """A tar of the variant's root."""
-    program = shutil.which("mmdebstrap")
+    program = shutil.which("mmdebstrap", path=SYSTEM_PATH)
     if program is None:
         raise ImageError("mmdebstrap is not installed: `apt install mmdebstrap uidmap`")
     tar = f"{work}/rootfs.tar"
@@ -136,7 +137,8 @@ def _bootstrap(variant: str, architecture: str, work: str) -> str:
         tar,
         *_sources(),
     ]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH)), "TMPDIR": work}
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH))
+    environment = {**os.environ, "PATH": SYSTEM_PATH, "SOURCE_DATE_EPOCH": epoch, "TMPDIR": work}
     if os.geteuid() != 0:
         os.chmod(work, 0o755)  # another user of the user namespace works there
         environment["TMPDIR"] = "/tmp"

@@ -83,7 +83,7 @@ def _zstd(layer: BinaryIO, start: bytes) -> Iterator[tuple[int, bytes]]:
         while True:
             while data or not inflate.needs_input:
                 if inflate.eof:
-                    data = inflate.unused_data
+                    data = inflate.unused_data or data  # a frame may end where a piece ends
                     if not data:
                         break
                     inflate = zstd.ZstdDecompressor(options=options)

@@ -100,7 +100,11 @@ def _entry(listed: object, architecture: str, name: str | None) -> dict[str, Any
     fitting = [one for one in known if _fits(one.get("platform"), architecture)]
     if not fitting:
         raise ImageError("there is no image for {architecture} there", architecture=f"linux/{architecture}")
-    if name is None and len({one.get("digest") for one in fitting}) > 1 and len({_name(one) for one in fitting}) > 1:
+    if (
+        name is None
+        and len({str(one.get("digest")) for one in fitting}) > 1
+        and len({_name(one) for one in fitting}) > 1
+    ):
         names = ", ".join(sorted(ascii(_name(one)) for one in fitting)[:10])
         raise ImageError("there are several images: name one of {names}", names=names)
     return fitting[0]

@@ -103,15 +103,15 @@ def expanded(root: str, entry: str, *, through_links: bool = False) -> list[str]
         path = path[:-3] or "/"
     if not any(sign in path for sign in "*?["):
         return [path] if os.path.lexists(path) and os.path.exists(path) else []
-    import glob
+    from sandbox.config.glob_paths import matches
 
     parts = path.split("/")
     literal = next(index for index, part in enumerate(parts) if any(sign in part for sign in "*?["))
     base = "/".join(parts[:literal]) or "/"
     real = os.path.realpath(base)
     found = [path] if os.path.exists(path) else []
-    for match in glob.iglob(path, recursive=True, include_hidden=True):
-        match = match.rstrip("/")
+    # A link to a directory above leads to the whole disk, and to nothing that the glob does not find anyway.
+    for match in matches(path, (lambda target: not is_beneath(real, target)) if through_links else None):
         below = os.path.relpath(match, base)
         if through_links or os.path.realpath(match) == os.path.normpath(os.path.join(real, below)):
             found.append(match)

@@ -7,6 +7,7 @@ parts that programs need are listed here. Everything is found from PATH; nothing
 from __future__ import annotations
 
 import os
+import stat
 
 from sandbox.config.paths import is_beneath
 from sandbox.errors import Message
@@ -40,6 +41,7 @@ KNOWN = (
 MARKS = ("pyvenv.cfg", "conda-meta", "lib", "libexec", "pkg")
 
 # Where people and installers put links to programs that live elsewhere.
+MOST_CONFIG = 2**16  # bytes of a pyvenv.cfg
 LINKED = ("/usr/local/bin", "/usr/local/sbin")
 
 
@@ -183,13 +185,20 @@ def _link_targets(directory: str) -> Iterator[str]:
 def _base_python(config: str) -> str | None:
     """The directory of the interpreter that a venv was made from."""
     try:
-        with open(config, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                name, _, value = line.partition("=")
-                if name.strip() == "home":
-                    return os.path.realpath(value.strip())
+        # A tenant may have put a FIFO or a link to a device there: neither may hold up a start.
+        fd = os.open(config, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        pass
+        return None
+    try:
+        said = os.read(fd, MOST_CONFIG) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    for line in said.decode(errors="replace").splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "home" and "\0" not in value:
+            return os.path.realpath(value.strip())
     return None
 
 

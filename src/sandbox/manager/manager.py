@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 EVENTS = 100  # how many are kept
+STARTING = ("start", "recover", "started")  # these steps are not made unless they are recorded
 
 
 class Happened(msgspec.Struct, omit_defaults=True):
@@ -140,7 +141,7 @@ class SandboxManager:
                 return
             waiting = self._state == states.STOPPING
             if not waiting:
-                self._move("stop", "stopping")
+                before = self._turn("stop", "stopping")
             sandbox, self._sandbox = self._sandbox, None
         if waiting:
             with self._changed:
@@ -150,6 +151,7 @@ class SandboxManager:
         forced = end(sandbox, self.settings.end_patience) if sandbox is not None else False
         with self._changed:
             self._previous = sandbox.id if sandbox is not None else self._previous
+            self._note("stop", before, "stopping", sandbox)  # only now: nothing comes before ending it
             self._move("stopped", "stopped by force" if forced else "stopped")
 
     def change_mode(self, mode: str) -> None:
@@ -158,10 +160,13 @@ class SandboxManager:
 
         with self._changed:
             config, before = with_mode(self.config, mode), self.config.mode
+            if self._state in (states.INITIALIZING, states.RECOVERING):
+                raise WrongState("change the mode", self._state)
+            change = {"from": before, "to": mode}
+            _record(self, self._sandbox, "sandbox_mode_transition", f"{before} -> {mode}", change, severity="warn")
             self.config = config
             running = self._state in (states.READY, states.DEGRADED)
-        self._record("sandbox_mode_transition", f"{before} -> {mode}", {"from": before, "to": mode}, severity="warn")
-        self._tell("mode", f"{before} -> {mode}", {"from": before, "to": mode})
+        self._tell("mode", f"{before} -> {mode}", change)
         if running and before != mode:
             self.stop()
             self.start()
@@ -237,11 +242,12 @@ class SandboxManager:
         with self._changed:
             if self._state not in (states.INITIALIZING, states.RECOVERING):
                 return False  # it was stopped meanwhile
+            metadata = {"id": sandbox.id, "engine": sandbox.engine}
+            self._move("started", f"{sandbox.id} is ready", metadata, sandbox)
             self._sandbox = sandbox
             self._previous = sandbox.id
             self._failures = self._attempts = 0
             self._health = None
-            self._move("started", f"{sandbox.id} is ready", {"id": sandbox.id, "engine": sandbox.engine})
             if self._watcher is None or not self._watcher.is_alive():
                 self._watcher = Thread(target=self._watch, name=f"sandbox-manager-{self.name}", daemon=True)
                 self._watcher.start()
@@ -313,20 +319,29 @@ class SandboxManager:
         with self._changed:
             self._move(step, detail)
 
-    def _move(self, step: str, detail: str, metadata: Mapping[str, str | int] | None = None) -> None:
-        """Changes the state; the caller holds the lock. Raises WrongState."""
+    def _move(
+        self, step: str, detail: str, more: Mapping[str, str | int] | None = None, sandbox: Sandbox | None = None
+    ) -> None:
+        """Records a change of state and makes it; the caller holds the lock. Raises what `_note` raises."""
+        self._note(step, self._state, detail, sandbox or self._sandbox)
+        self._turn(step, detail, more)
+
+    def _turn(self, step: str, detail: str, metadata: Mapping[str, str | int] | None = None) -> str:
         before, self._state = self._state, states.after(self._state, step)
         self._changed.notify_all()
-        self._tell(
-            "state", f"{before} -> {self._state}: {detail}", {"from": before, "to": self._state, **(metadata or {})}
-        )
-        severity = "warn" if self._state == states.DEGRADED or step == "failed" else "info"
-        self._record(
-            "sandbox_lifecycle",
-            f"manager {self.name}: {before} -> {self._state}: {detail}",
-            {"manager": self.name, "from": before, "to": self._state},
-            severity=severity,
-        )
+        change: dict[str, str | int] = {"from": before, "to": self._state, **(metadata or {})}
+        self._tell("state", f"{before} -> {self._state}: {detail}", change)
+        return before
+
+    def _note(self, step: str, before: str, detail: str, sandbox: Sandbox | None) -> None:
+        """Writes a change of state to the record. Raises WrongState, and for STARTING steps what writing raises."""
+        after = states.after(before, step)
+        try:
+            _record_step(self, step, before, after, detail, sandbox)
+        except (SandboxError, OSError) as problem:
+            if step in STARTING:
+                raise
+            self._tell("record", f"{before} -> {after} could not be recorded: {problem}")
 
     def _tell(self, type: str, detail: str, metadata: Mapping[str, str | int] | None = None) -> None:
         happened = Happened(timestamp(time.time()), type, detail, dict(metadata or {}))
@@ -339,23 +354,40 @@ class SandboxManager:
 
                 print(f"sandbox: a manager's listener raised {problem!r}", file=sys.stderr)
 
-    def _record(self, type: str, summary: str, metadata: Mapping[str, str], *, severity: str) -> None:
-        from sandbox.audit.record import Record
-        from sandbox.config.home import record_directory
-
-        sandbox = self._sandbox
-        record = Record(record_directory(self.config), sandbox=sandbox.id if sandbox is not None else "")
-        try:
-            record.write(type, summary, severity=severity, metadata=metadata)
-        finally:
-            record.close()
-
     def __enter__(self) -> SandboxManager:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _record_step(
+    manager: SandboxManager, step: str, before: str, after: str, detail: str, sandbox: Sandbox | None
+) -> None:
+    severity = "warn" if after == states.DEGRADED or step == "failed" else "info"
+    summary = f"manager {manager.name}: {before} -> {after}: {detail}"
+    metadata = {"manager": manager.name, "from": before, "to": after}
+    _record(manager, sandbox, "sandbox_lifecycle", summary, metadata, severity=severity)
+
+
+def _record(
+    manager: SandboxManager,
+    sandbox: Sandbox | None,
+    type: str,
+    summary: str,
+    metadata: Mapping[str, str],
+    *,
+    severity: str,
+) -> None:
+    from sandbox.audit.record import Record
+    from sandbox.config.home import record_directory
+
+    record = Record(record_directory(manager.config), sandbox=sandbox.id if sandbox is not None else "")
+    try:
+        record.write(type, summary, severity=severity, metadata=metadata)
+    finally:
+        record.close()
 
 
 def _create(config: Config) -> Sandbox:

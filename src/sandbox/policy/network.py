@@ -51,8 +51,8 @@ class NetworkPolicy:
         """Whether the name may be resolved, that is, whether some port of it is allowed."""
         if host == HOST_NAME:
             return self._local(host, None)
-        denied = self._denied.names(host)
-        if denied is not None and denied.port is None:
+        denied = next((one for one in self._denied.matching(host) if one.port is None), None)
+        if denied is not None:
             return self._denied_by(denied.text, host)
         return self._listed(host, None)
 
@@ -82,9 +82,10 @@ class NetworkPolicy:
     def askable(self, host: str, port: int) -> bool:
         """Whether a connection is refused only because no entry allows it: then the owner may be asked.
 
-        Denied hosts, private addresses, ports of the host and, without `allow_git`, ssh are refused for other reasons.
+        Denied hosts, private addresses, ports of the host, the signer and, without `allow_git`, ssh are refused for
+        other reasons.
         """
-        if host == HOST_NAME or (port == SSH and not self._git):
+        if host in (HOST_NAME, SIGNER_NAME) or (port == SSH and not self._git):
             return False
         if self._denied.denies(host, port) is not None or self._listed(host, port):
             return False

@@ -42,15 +42,18 @@ def pull(home: str, *, by: str, reason: str = "", close_own: Callable[[], object
     `close_own` ends the sandboxes of this process. Idempotent: a second call ends what still runs. Raises SandboxError
     when a sandbox could not be ended; the switch stays pulled.
     """
-    os.makedirs(home, 0o700, exist_ok=True)
     told = {"at": int(time.time()), "by": by[:200], "reason": reason[:1000]}
+    problem: OSError | None = None
     try:
+        os.makedirs(home, 0o700, exist_ok=True)
         with open(os.open(f"{home}/{SWITCH}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(json.dumps(told))
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
         pass
+    except OSError as failed:  # a full disk must not keep anything running
+        problem = failed
     _revoke_placeholders()
     running = [one for one in entries(home) if one.running]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -63,6 +66,8 @@ def pull(home: str, *, by: str, reason: str = "", close_own: Callable[[], object
         raise SandboxError(
             "could not be ended: {ids}; no sandbox starts until the switch is released", ids=", ".join(left)
         )
+    if problem is not None and not os.path.exists(f"{home}/{SWITCH}"):
+        raise problem  # everything has ended, but sandboxes may start again
     return [one.id for one in running]
 
 

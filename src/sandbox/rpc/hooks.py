@@ -96,7 +96,10 @@ def _asked(ask: Ask, kind: type[A], name: str, /, **params: Any) -> A:
         answer = msgspec.convert(ask({"name": name, **params}), kind)
     except msgspec.ValidationError as problem:
         raise Denied(f"hook: {name}", "invalid hook answer: {problem}", problem=problem) from None
-    if answer.blocked is not None and getattr(answer, "status", None) is None:
+    status = getattr(answer, "status", None)
+    if answer.blocked is None and status is not None:
+        raise Denied(f"hook: {name}", "invalid hook answer: {problem}", problem=Message("a status without `blocked`"))
+    if answer.blocked is not None and status is None:
         raise Denied(f"hook: {name}", answer.blocked or Message("blocked by {name}", name=name))
     return answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from sandbox.errors import InvalidArgument
+from sandbox.errors import GuestError, InvalidArgument
 from sandbox.protocols import Process
 from sandbox.sessions.result import CodeFailure
 from sandbox.sessions.session import CodeSession, DriverSession, Running, Spawns, driver
@@ -25,6 +25,7 @@ exec(compile({{"plain": {plain!r}, "jupyter": {jupyter!r}}}[chosen], "<session>"
 # Descriptors 3 and 4 lead to and from the host, so that no child process of the code answers in its place by accident.
 OWN_STREAMS = 'exec "$@" 3>&1 4<&0 >&2 </dev/null'
 MARK_LENGTH = 16
+STATUS_MOST = 32  # bytes between the mark and the end of its line
 
 
 def open_session(sandbox: Spawns, language: str, kernel: str = "auto") -> CodeSession:
@@ -73,6 +74,8 @@ class BashSession(CodeSession):
             rest = pending[chunk.stream]
             rest += chunk.data
             at = rest.find(mark)
+            if at >= 0 and len(rest[at + len(mark) :].partition(b"\n")[0]) > STATUS_MOST:
+                raise GuestError("the session's interpreter sent a message that is too long")
             if at < 0:  # keeps back what may be the beginning of the mark
                 ready = max(0, len(rest) - len(mark))
             elif b"\n" not in rest[at + len(mark) :]:

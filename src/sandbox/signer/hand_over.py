@@ -1,6 +1,6 @@
 """Hands the encrypted key and its password to the process behind the walls, and ends.
 
-A separate process, so that the password is never in the memory of a long-lived one. `python -m … KEYSTORE [FD]`: the
+A separate process, so that the password is never in the memory of a long-lived one. `main` is given KEYSTORE [FD]: the
 password comes from the descriptor FD, or is asked for at the terminal.
 """
 
@@ -38,7 +38,3 @@ def main(words: list[str]) -> int:
         told = {"error": f"the keystore or its password cannot be read: {type(problem).__name__}"}
     sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

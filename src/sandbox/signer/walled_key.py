@@ -19,6 +19,10 @@ from sandbox.signing.backends.key_pipe import KeyPipe
 
 _OWN = os.path.realpath(os.path.dirname(package.__file__))
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.signing.key_process import main; main()"
+# Behind the standard library: what a tenant may have left beside the package, or in this directory, is never imported.
+_HAND_OVER = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from sandbox.signer.hand_over import main; main(sys.argv[1:])"
+)
 
 
 class Closed(Sandbox):
@@ -77,7 +81,7 @@ def settings(room: str) -> dict[str, Any]:
 
 
 def _hand_over(keystore: str, password: int | None, target: int) -> None:
-    words = [sys.executable, "-m", "sandbox.signer.hand_over", keystore]
+    words = [sys.executable, "-I", "-S", "-c", _HAND_OVER, os.path.dirname(_OWN), keystore]
     passed: tuple[int, ...] = ()
     if password is not None:
         words.append(str(password))

@@ -8,7 +8,8 @@ from typing import Any
 
 LONGEST = 256 * 1024
 _DEEPEST = 32
-_NESTING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+# Text without an end is matched as well: else each quote in it would be tried as another beginning.
+_NESTING = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class NotJson(ValueError):

@@ -153,7 +153,9 @@ class Application:
             return
         source = open_regular(self._sides.upper, path)
         try:
+            _check_unchanged(source, after)
             stage.add_file(step.slot, source, after.mode, _owner(self._sides.project, path))
+            _check_unchanged(source, after)
         finally:
             os.close(source)
         self._staged_links[inode] = step.slot
@@ -273,6 +275,14 @@ class Application:
         self._failed[unit] = reason
         mine = [step for step in taken if self._units.of(step.unit) == unit and step.kind != "open"]
         undo(mine, self._sides.project, stage)
+
+
+def _check_unchanged(source: int, judged: State) -> None:
+    """Raises MovedOn if the open file is not, or no longer, the one that was judged: tenants may still run."""
+    told = os.fstat(source)
+    found = (told.st_ino, told.st_ctime_ns), told.st_mtime_ns, told.st_size
+    if found != (judged.identity, judged.modified_ns, judged.size):
+        raise MovedOn("the file was changed in the sandbox just now")
 
 
 def _mark(found: State) -> Mark:

@@ -39,7 +39,7 @@ def summary(change: Change) -> str:
     if sizes and change.kind != "mode":
         words.append(f"({' -> '.join(map(str, sizes))} bytes)")
     marks = [mark for mark in (change.conflict, change.risk, change.impossible, *change.notes) if mark]
-    return " ".join(words) + "".join(f"  [! {mark}]" for mark in marks)
+    return " ".join(words) + "".join(f"  [! {printable(mark)}]" for mark in marks)
 
 
 def unified(workspace: Workspace, change: Change) -> Iterator[str]:

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from sandbox.config.dialects import create, manager, srt, uds
+from sandbox.config.dialects import create, from_client, manager, srt, uds
+from sandbox.config.given import read_config
+from sandbox.config.home import user_config_file
 from sandbox.config.layers import resolve
 from sandbox.config.model import SENSITIVE_PATTERNS, Config
 from sandbox.errors import ConfigError
+from sandbox.policy.network import NetworkPolicy
 
 AC_6 = """
 # .uds/config.yaml
@@ -95,7 +98,20 @@ def test_allow_external_needs_the_user(project: Path) -> None:
 
 def test_no_external_and_no_git_empties_the_users_list() -> None:
     data = uds.translate({"sandbox": {"network": {"allow-external": False}}}).data
-    assert data == {"network": {"allowed_hosts": []}}
+    assert data == {"network": {"allowed_hosts": [], "preset": "closed", "http": {"allow": []}}}
+    git = uds.translate({"sandbox": {"network": {"allow-external": False, "allow-git": True}}}).data
+    assert git == {"network": {"allow_git": True}}
+
+
+def test_no_external_network_closes_what_a_preset_opened(project: Path) -> None:
+    (project / ".uds" / "config.yaml").write_text(
+        "sandbox:\n  network:\n    allow-external: false\n    allow-git: false\n"
+    )
+    Path(user_config_file()).parent.mkdir(parents=True, exist_ok=True)
+    Path(user_config_file()).write_text("network: {preset: open}\n")
+    network = NetworkPolicy(resolve({}, project=str(project)).config.network)
+    assert not network.connect("a.example", 443)
+    assert not network.name("a.example")
 
 
 SRT_SEED = {
@@ -311,3 +327,50 @@ def test_manager_refuses_the_hosts_network_and_unknown_keys() -> None:
         manager.translate({"mode": "standard", "network": "host"})
     with pytest.raises(ConfigError, match="unknown key 'memroy'; did you mean 'memory'"):
         manager.translate({"mode": "standard", "memroy": "1g"})
+
+
+def test_a_managers_sandbox_without_network_has_none_whatever_the_layers_below_allow(project: Path) -> None:
+    Path(user_config_file()).parent.mkdir(parents=True, exist_ok=True)
+    Path(user_config_file()).write_text(
+        "network: {preset: open, ask: true, policy_script: x.star, unix_sockets: [/run/x], localhost_ports: [80],"
+        " http: {allow: ['GET a.example/x']}}\n"
+    )
+    network = resolve(manager.translate({"network": "none"}).data, project=str(project)).config.network
+    assert (network.policy_script, network.ask, network.unix_sockets) == (None, False, [])
+    policy = NetworkPolicy(network)
+    assert not policy.connect("a.example", 443)
+    assert not policy.connect("host.sandbox.internal", 80)
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [{"files": [{"path": "~/.netrc", "mode": "mask"}]}, {"envVars": [{"name": "SOME_NAME", "mode": "mask"}]}],
+)
+@pytest.mark.parametrize("way", ["file", "client", "library"])
+def test_what_srt_would_mask_is_not_shown_where_masks_do_not_work(
+    project: Path, credentials: dict[str, Any], way: str
+) -> None:
+    asked = {"network": {"allowedDomains": ["a.example"]}, "credentials": credentials}
+    (project / "settings.json").write_text(json.dumps(asked))
+    with pytest.raises(ConfigError, match="mask") as problem:
+        if way == "file":
+            resolve({}, project=str(project), config_file=str(project / "settings.json"))
+        elif way == "client":
+            from_client(asked)
+        else:
+            read_config(asked)
+    assert "credentials." in str(problem.value)
+
+
+def test_variables_in_both_spellings_of_create_are_all_set() -> None:
+    data = create.translate({"env": {"A": "1", "B": "1"}, "environment": {"set": {"B": "2", "C": "2"}}}).data
+    assert data == {"environment": {"set": {"A": "1", "B": "2", "C": "2"}}}
+
+
+def test_what_srts_credentials_deny_stays_denied_beside_a_list_of_our_own() -> None:
+    asked = {
+        "network": {"allowedDomains": ["a.example"]},
+        "credentials": {"envVars": [{"name": "NPM_TOKEN", "mode": "deny"}]},
+        "environment": {"block": ["OTHER"]},
+    }
+    assert from_client(asked)["environment"]["block"] == ["NPM_TOKEN", "OTHER"]

@@ -6,11 +6,14 @@ of the JSON-RPC method. `manager`: Milady's SandboxManagerConfig. Each has `tran
 
 from __future__ import annotations
 
+from sandbox.errors import ConfigError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from sandbox.config.dialects.table import Translated
     from sandbox.config.files import Source
 
 
@@ -23,7 +26,7 @@ def translate(source: Source) -> dict[str, Any]:
         from sandbox.config.dialects import srt as dialect  # type: ignore[no-redef]
     else:
         return source.data
-    translated = dialect.translate(source.data)
+    translated = _without_masks(dialect.translate(source.data))
     source.spelled = translated.spelled
     return translated.data
 
@@ -42,18 +45,25 @@ def spelled(source: Source, path: str) -> str:
 def from_client(asked: Mapping[str, Any]) -> dict[str, Any]:
     """A client's parameters of `create`, in its own spelling or srt's, in ours. Raises ConfigError."""
     from sandbox.config.dialects import create
+    from sandbox.config.dialects.table import joined
 
     if not looks_like_srt(asked):
         return create.translate(asked).data
     from sandbox.config.dialects import srt
 
     tops = {key.partition(".")[0] for key in srt.TABLE}
-    found = srt.translate({key: value for key, value in asked.items() if key in tops}).data
-    for name, settings in create.translate(
-        {key: value for key, value in asked.items() if key not in tops}
-    ).data.items():
-        found[name] = {**found.get(name, {}), **settings} if isinstance(settings, dict) else settings
-    return found
+    found = _without_masks(srt.translate({key: value for key, value in asked.items() if key in tops})).data
+    return joined(found, create.translate({key: value for key, value in asked.items() if key not in tops}).data)
+
+
+def _without_masks(translated: Translated) -> Translated:
+    """Masks hold secrets, which only srt's own entrances read. Without them, what is to be masked would be shown."""
+    if translated.masked:
+        raise ConfigError(
+            "mode mask works only with `sandbox srt` and agent-sandbox/srt: use mode deny, or network.secrets",
+            path=translated.masked[0]["setting"],
+        )
+    return translated
 
 
 def looks_like_srt(data: Mapping[str, Any]) -> bool:

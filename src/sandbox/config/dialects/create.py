@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.config.dialects.table import Translated
+from sandbox.config.dialects.table import Translated, joined
 from sandbox.config.dialects.table import translate as by_table
 from sandbox.errors import ConfigError
 
@@ -35,11 +35,5 @@ def translate(data: Mapping[str, Any]) -> Translated:
     """`create`'s parameters in our spelling."""
     foreign = {key: value for key, value in data.items() if key in ("resources", "env")}
     into = by_table(foreign, _FOREIGN)
-    for section, settings in data.items():
-        if section in foreign:
-            continue
-        if isinstance(settings, dict) and isinstance(into.data.get(section), dict):
-            into.data[section] = {**into.data[section], **settings}
-        else:
-            into.data[section] = settings
+    into.data = joined(into.data, {key: value for key, value in data.items() if key not in foreign})
     return into

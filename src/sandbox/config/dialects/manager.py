@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.config.dialects.table import ALWAYS, Translated, text_list
+from sandbox.config.dialects.table import ALWAYS, NO_HOSTS, Translated, text_list
 from sandbox.config.dialects.table import translate as by_table
 from sandbox.errors import ConfigError
 
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 def _network(value: object) -> dict[str, Any]:
     if value == "none":
-        return {"network.allowed_hosts": []}
+        return {
+            **NO_HOSTS,
+            "network.policy_script": None,
+            "network.ask": False,
+            "network.unix_sockets": [],
+            "network.localhost_ports": [],
+        }
     if value == "bridge":
         return {}  # through the gate, as always
     raise ConfigError(

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Rule = str | Callable[[Any], Mapping[str, Any]]
 
 
+# No host of the network: the three settings that each allow some on their own.
+NO_HOSTS: Mapping[str, Any] = {"network.allowed_hosts": [], "network.preset": "closed", "network.http.allow": []}
+
+
 def ALWAYS(_: object) -> dict[str, Any]:
     """For settings that our isolation always applies, and for those that only weaken the other product's isolation."""
     return {}
@@ -72,6 +76,20 @@ def _translate(data: Mapping[str, Any], table: Mapping[str, Rule], prefix: str, 
         else:
             known = {name[len(prefix) :].split(".")[0]: None for name in table if name.startswith(prefix)}
             raise unknown_key(str(key), known, prefix.rstrip("."))
+
+
+def joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings from two places. Neither one's mappings and lists are lost; of two other values, the second's counts."""
+    found = dict(first)
+    for name, value in second.items():
+        before = found.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            found[name] = joined(before, value)
+        elif isinstance(value, list) and isinstance(before, list):
+            found[name] = [*before, *(item for item in value if item not in before)]
+        else:
+            found[name] = value
+    return found
 
 
 def refused(why: str) -> Callable[[object], dict[str, Any]]:

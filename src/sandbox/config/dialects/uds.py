@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.config.dialects.table import Translated, boolean
+from sandbox.config.dialects.table import NO_HOSTS, Translated, boolean
 from sandbox.config.dialects.table import translate as by_table
 from sandbox.errors import ConfigError
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def _external(value: object) -> dict[str, Any]:
-    return {"network.allowed_hosts": ["*"] if boolean(value) else []}
+def _external(value: object) -> Mapping[str, Any]:
+    return {"network.allowed_hosts": ["*"]} if boolean(value) else NO_HOSTS
 
 
 TABLE: Mapping[str, Any] = {
@@ -49,5 +49,6 @@ def translate(data: Mapping[str, Any]) -> Translated:
     # The block has no list of hosts. "Nothing external, but git" therefore leaves the list to the user:
     # with an empty list, git could not connect anywhere.
     if network.get("allow_git") is True and network.get("allowed_hosts") == []:
-        del network["allowed_hosts"]
+        for name in ("allowed_hosts", "preset", "http"):
+            del network[name]
     return into

@@ -37,7 +37,10 @@ def why_not() -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     said = _try()
-    _keep(kept, {"key": key, "said": said})
+    try:
+        _keep(kept, {"key": key, "said": said})
+    except OSError:
+        pass  # a cache that cannot be written: the next start tries again
     return None if said == WORKS else said
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import json
 import socket
+import time
 
 from sandbox.errors import WallError
 
@@ -40,18 +41,23 @@ class Monitor:
             self._socket.sendmsg([json.dumps(message).encode() + b"\n"], beside)
         except OSError as problem:
             raise WallError("QEMU has ended: {problem}", problem=problem) from None
+        until = time.monotonic() + PATIENCE
         while True:
             answer = self._receive()
             if "error" in answer:
-                raise WallError("QEMU refused {command}: {said}", command=command, said=answer["error"].get("desc", ""))
+                refusal = answer["error"]
+                told = refusal.get("desc", "") if isinstance(refusal, dict) else refusal
+                raise WallError("QEMU refused {command}: {said}", command=command, said=ascii(str(told)[:500])[1:-1])
             if "return" in answer:
                 return answer["return"]
+            if time.monotonic() > until:  # events can go on for ever
+                raise WallError("QEMU's monitor cannot be understood: {problem}", problem="no answer")
 
     def _receive(self) -> dict[str, Any]:
         try:
             line = self._lines.readline(1 << 20)
             answer = json.loads(line) if line else None
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, RecursionError) as problem:
             raise WallError("QEMU's monitor cannot be understood: {problem}", problem=problem) from None
         if not isinstance(answer, dict):
             raise WallError("QEMU has ended")

@@ -58,7 +58,7 @@ class Machine(Processes):
         ours, theirs = socket.socketpair()
         self.servers.append(ours)
         with theirs:
-            self.start(words, stream, content, theirs)
+            self.start(words, stream, content, theirs, vital=True)  # without it, whoever asks for a file waits for ever
 
     def end(self) -> None:
         """Ends QEMU, and waits until the servers have noticed and finished."""

@@ -129,10 +129,14 @@ class LivingMachine:
             self._monitor.ask("xen-save-devices-state", filename=f"/proc/self/fd/{added['fd']}", live=False)
             self._monitor.ask("remove-fd", **{"fdset-id": added["fdset-id"]})
         finally:
-            os.write(theirs, END)  # QEMU may keep its end open
+            if reader.ident is None:
+                os.close(ours)
+            try:
+                os.write(theirs, END)  # QEMU may keep its end open
+            except BrokenPipeError:
+                pass  # the reader has had too much
             os.close(theirs)
         reader.join(PATIENCE)
-        os.close(ours)
         state = b"".join(pieces)
         if not state.endswith(END) or len(state) <= len(END):
             raise WallError("QEMU could not save the machine")
@@ -148,12 +152,16 @@ END = b"\0end of the machine's state\0"
 
 
 def _read_all(pipe: int, pieces: list[bytes]) -> None:
+    """Reads to the end, or too much; then closes the pipe, so that nobody waits for room in it."""
     size = 0
-    while size <= STATE_MOST and (piece := os.read(pipe, 1 << 16)):
-        size += len(piece)
-        pieces.append(piece)
-        if b"".join(pieces[-2:]).endswith(END):
-            return
+    try:
+        while size <= STATE_MOST and (piece := os.read(pipe, 1 << 16)):
+            size += len(piece)
+            pieces.append(piece)
+            if b"".join(pieces[-2:]).endswith(END):
+                return
+    finally:
+        os.close(pipe)
 
 
 def _lost(known: bytes) -> list[str]:

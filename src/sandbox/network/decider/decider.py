@@ -76,7 +76,7 @@ class Decider:
                 data, rest = reading.result()
             finally:
                 reading.cancel()
-                if not question.next.done() and not reading.done():
+                if not question.next.done() and (not reading.done() or reading.exception() is not None):
                     question.drop()
             question.show(data[:most], len(data) > most)
             said = await question.verdict()

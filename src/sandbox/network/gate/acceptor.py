@@ -108,11 +108,12 @@ class Acceptor:
 
     def _evict(self) -> bool:
         """Makes room by closing the relay that was idle longest, if it was idle long enough."""
-        relays = [relay for relay in self._tasks.values() if relay is not None]
-        oldest = min(relays, key=lambda relay: relay.last_moved, default=None)
-        if oldest is None or self._loop.time() - oldest.last_moved < _EVICTABLE:
+        relays = [(task, relay) for task, relay in self._tasks.items() if relay is not None]
+        task, oldest = min(relays, key=lambda pair: pair[1].last_moved, default=(None, None))
+        if task is None or oldest is None or self._loop.time() - oldest.last_moved < _EVICTABLE:
             return False
         oldest.abort()
+        self._tasks[task] = None  # it makes room for one connection, although its task ends a little later
         return True
 
     async def _sweep(self) -> None:

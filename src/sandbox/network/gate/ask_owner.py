@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandbox.network.destination import Destination, GateContext
     from sandbox.policy.network import NetworkPolicy
 
-_CLOSE_WAIT = 8  # the other side has closed
+_CLOSE, _CLOSE_WAIT = 7, 8  # states of TCP: reset, and closed by the other side
 
 
 def granted(asks: Asks, destination: Destination) -> bool:
@@ -86,7 +86,7 @@ def _alive(client: socket.socket) -> bool:
         state = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 4)
     except OSError:
         return client.fileno() >= 0
-    return bool(struct.unpack("=B3x", state)[0] != _CLOSE_WAIT)
+    return struct.unpack("=B3x", state)[0] not in (_CLOSE, _CLOSE_WAIT)
 
 
 class AskedContext:

@@ -45,8 +45,13 @@ class Http2Tenant(Http2Side):
         await self.start()
         try:
             while True:
-                async with asyncio.timeout(None if self._tasks else IDLE_TIMEOUT):
-                    data = await self._stream.read()
+                try:
+                    async with asyncio.timeout(IDLE_TIMEOUT):
+                        data = await self._stream.read()
+                except TimeoutError:
+                    if self._tasks:
+                        continue
+                    raise
                 if not data or not await self._receive(data):
                     return
         finally:

@@ -178,8 +178,10 @@ class Upstreams:
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 return await self._secured(stream, host)
-        except BaseException:
+        except BaseException as problem:
             stream.close()
+            if isinstance(problem, TimeoutError):
+                raise UpstreamError("the TLS handshake with the server took too long") from None
             raise
 
     async def _secured(self, stream: Stream, host: str) -> Upstream:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sandbox.policy.hosts import HostSet
 
 MAX_HOSTS = 1024  # hosts for which `known` is cached
-MAX_OVERLAP = 8192  # how much of a request's body is remembered to find a value that is split
 
 
 class Known:
@@ -81,7 +80,8 @@ class Secrets:
 
     def _take(self, held: list[Held]) -> None:
         """Makes these the secrets from now on."""
-        self._past += [one.hosts for one in self._held if one not in held]
+        there = {id(one.hosts) for one in held}
+        self._past += [one.hosts for one in self._held if id(one.hosts) not in there]
         self._held = held
         for one in held:
             self._names[one.placeholder] = one.name, one.setting
@@ -171,7 +171,8 @@ class Secrets:
             nonlocal before
             data = before + data
             self.refuse_values(data)
-            before = data[-min(self.values.longest, MAX_OVERLAP) :]
+            keep = self.values.longest
+            before = data[-keep:] if keep else b""
 
         return look
 

@@ -17,7 +17,7 @@ from sandbox.config.model import Signing
 from sandbox.errors import Denied, NotFound, SandboxError
 from sandbox.network.http.body import EMPTY, Whole
 from sandbox.network.http.headers import Headers
-from sandbox.network.http.message import Request, Response
+from sandbox.network.http.message import BadMessage, Request, Response
 from sandbox.network.signing.filling import Node, filled
 from sandbox.network.signing.provider import Provider, ProviderError
 from sandbox.network.signing.quantities import BadParams
@@ -50,6 +50,8 @@ class SignerHost:
                 return _json(request.problem.status, {"error": str(request.problem)})
             body = await _whole(request)
             return await self._answer(request, body)
+        except BadMessage as problem:  # in the body
+            return _json(problem.status, {"error": str(problem)})
         except strict_json.NotJson as problem:
             return _json(400, {"error": f"the body {problem}"})
         except (BadParams, ProviderError) as problem:

@@ -118,11 +118,13 @@ def _allowed(asked: Asked, rules: Rules, history: History) -> Message | None:
 
 
 def _domain(request: TypedData, rules: Rules) -> TypedDomain | None:
+    """The entry for this request; of several, one that wants a person."""
+    found = None
     for contract, one in rules.domains:
         named = one.name is None or one.name == request.domain.get("name")
         if contract == request.destination and named and request.primary in one.types:
-            return one
-    return None
+            found = one if found is None or one.confirm else found
+    return found
 
 
 def _value(asked: Asked, rules: Rules, history: History) -> Message | None:

@@ -58,10 +58,12 @@ class Rules:
         self.any_address = ANY in signing.allowed_addresses
         self.allowed = self._addresses("allowed_addresses", [one for one in signing.allowed_addresses if one != ANY])
         self.denied = self._addresses("denied_addresses", signing.denied_addresses)
-        self.contracts = {
-            self._address(f"contracts.{key}", key): self._contract(key, given, list((abis or {}).get(key, ())))
-            for key, given in signing.contracts.items()
-        }
+        self.contracts: dict[str, Contract] = {}
+        for key, given in signing.contracts.items():
+            place = self._address(f"contracts.{key}", key)
+            if place in self.contracts:
+                raise ConfigError("{name} is given twice", name=key, path=f"signing.contracts.{key}")
+            self.contracts[place] = self._contract(key, given, list((abis or {}).get(key, ())))
         self.domains: list[tuple[str, TypedDomain]] = [
             (self._address("messages.typed", one.contract), one) for one in signing.messages.typed
         ]
@@ -92,6 +94,8 @@ class Rules:
             for function in by_name.get(text) or [_parsed(text, path)]:
                 numbered = _numbered(function, one.arguments, path)
                 made = Function(function.signature, function.types, function.names, numbered)
+                if self._selector(made) in contract.functions:
+                    raise ConfigError("{name} is given twice", name=made.signature, path=path)
                 contract.functions[self._selector(made)] = made
         return contract
 
@@ -107,11 +111,20 @@ class Rules:
 
 
 def _numbered(function: Function, rules: Mapping[str, SignedArgument], path: str) -> dict[int, SignedArgument]:
-    found = {}
+    found: dict[int, SignedArgument] = {}
     for key, rule in rules.items():
         at = int(key) if key.isdecimal() else function.names.index(key) if key in function.names else -1
         if not 0 <= at < len(function.types):
             raise ConfigError("{function} has no argument {name!r}", function=function.signature, name=key, path=path)
+        if not key.isdecimal() and function.names.count(key) > 1:
+            raise ConfigError(
+                "{function} has two arguments {name!r}: use their numbers, from 0",
+                function=function.signature,
+                name=key,
+                path=path,
+            )
+        if at in found:
+            raise ConfigError("{name} is given twice", name=f"{function.signature}: {key}", path=path)
         found[at] = rule
     return found
 

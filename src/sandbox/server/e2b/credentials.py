@@ -81,7 +81,10 @@ class Credentials:
 
     def _of_signature(self, scope: Any) -> Access | None:
         """Finds the sandbox by trying its tokens: where all sandboxes share an address, a signed URL names none."""
-        asked = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=16))
+        try:
+            asked = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=16))
+        except ValueError:  # too many fields
+            return None
         given, expires = asked.get("signature", ""), asked.get("signature_expiration")
         if not _SIGNATURE.fullmatch(given) or (expires is not None and not _EXPIRES.fullmatch(expires)):
             return None

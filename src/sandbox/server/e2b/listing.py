@@ -39,7 +39,7 @@ class Filter(msgspec.Struct, kw_only=True):
             raise E2bRefusal(400, "order is asc or desc")
         return cls(
             states=states,
-            metadata=dict(parse_qsl(asked.get("metadata", "")[:16_384], keep_blank_values=True, max_num_fields=100)),
+            metadata=_metadata(asked.get("metadata", "")),
             template=asked.get("template"),
             since=_moment(asked.get("startedAfter")),
             oldest_first=asked.get("order") == "asc",
@@ -56,6 +56,13 @@ class Filter(msgspec.Struct, kw_only=True):
             and self.template in (None, told["templateID"])
             and (self.since is None or started >= self.since)
         )
+
+
+def _metadata(text: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(text[:16_384], keep_blank_values=True, max_num_fields=100))
+    except ValueError:
+        raise E2bRefusal(400, "metadata has at most 100 fields") from None
 
 
 def page(found: list[dict[str, Any]], wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:

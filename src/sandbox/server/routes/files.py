@@ -22,7 +22,8 @@ from sandbox.server.uploading import PIECE, Uploading, too_large
 
 Where = Annotated[str, Parameter(min_length=1, max_length=4096, description="a path inside")]
 Mode = Annotated[int, Parameter(ge=0, le=0o7777, description="permissions of a new file")]
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
+_MOST_DIGITS = 19  # of a number in a range: no file is larger
 
 
 @get("/v1/sandboxes/{id:str}/files", opt={"verb": "files"})
@@ -123,6 +124,8 @@ def _range(header: str | None, size: int) -> tuple[int, int, bool]:
     if found is None or found[0] == "bytes=-":
         return 0, size, False
     first, last = found[1], found[2]
+    if max(len(first), len(last)) > _MOST_DIGITS:
+        raise Refusal(416, "range", "that part is not there", {"content-range": f"bytes */{size}"})
     if not first:
         start = max(0, size - int(last))
         length = size - start

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from sandbox.config.model import Signing
 from sandbox.signing import strict_json
 from sandbox.signing.backends.base import Order, SigningFailed
-from sandbox.signing.backends.capability import sealed
+from sandbox.signing.backends.capability import opened, sealed
 
 
 class KeyPipe:
@@ -50,8 +50,12 @@ class KeyPipe:
             "confirmed": order.confirmed,
         }
         with self._lock:
+            line = sealed(self._secret, self._number + 1, plain)
+            if opened(self._secret, self._number, line) is None:  # the other side would not count it
+                problem = "the request is too long or too deep"
+                raise SigningFailed("the process with the key did not sign: {problem}", problem=problem)
             self._number += 1
-            return str(self._asked(sealed(self._secret, self._number, plain), "signature"))
+            return str(self._asked(line, "signature"))
 
     def _asked(self, line: bytes, wanted: str) -> Any:
         try:
