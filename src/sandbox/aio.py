@@ -56,15 +56,20 @@ class AsyncSandbox(AsyncFiles):
         self._hooks, self._command, self._resolve = hooks, command, resolve
         self._sandbox: Sandbox | None = None
         self._closed = False
+        self._starting = asyncio.Lock()
         self._threads = Threads()
 
     async def start(self) -> Self:
         """Builds the walls, unless that is done. Raises what `Sandbox()` raises, and SandboxClosed."""
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
-        if self._sandbox is None:
-            loop = asyncio.get_running_loop()
-            self._sandbox = await self._threads.run(lambda: self._build(loop), Sandbox.close)
+        async with self._starting:
+            if self._sandbox is None and not self._closed:
+                loop = asyncio.get_running_loop()
+                made = await self._threads.run(lambda: self._build(loop), Sandbox.close)
+                self._sandbox = made
+        if self._closed:  # meanwhile; `close` waits for us and ends what was built
+            raise SandboxClosed("the sandbox is closed")
         return self
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> Sandbox:
@@ -321,10 +326,11 @@ class AsyncSandbox(AsyncFiles):
         Running commands have `grace` seconds to end by themselves; no new one is started meanwhile.
         """
         self._closed = True
-        if self._sandbox is not None:
-            sandbox = self._sandbox
-            await self._threads.run(lambda: sandbox.close(grace))
-        self._threads.close()
+        async with self._starting:
+            if self._sandbox is not None:
+                sandbox = self._sandbox
+                await self._threads.run(lambda: sandbox.close(grace))
+            self._threads.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -54,17 +54,22 @@ class AsyncPool:
         }  # fmt: skip
         self._pool: Pool | None = None
         self._closed = False
+        self._starting = asyncio.Lock()
         self._threads = Threads()
 
     async def start(self) -> Self:
         """Begins to build, unless it has already. Raises what `Pool()` raises, and SandboxClosed."""
         if self._closed:
             raise SandboxClosed("the pool is closed")
-        if self._pool is None:
-            loop = asyncio.get_running_loop()
-            self._pool = await self._threads.run(
-                lambda: Pool(self._config, hooks=_asked_in(loop, self._hooks), **self._more), Pool.close
-            )
+        async with self._starting:
+            if self._pool is None and not self._closed:
+                loop = asyncio.get_running_loop()
+                made = await self._threads.run(
+                    lambda: Pool(self._config, hooks=_asked_in(loop, self._hooks), **self._more), Pool.close
+                )
+                self._pool = made
+        if self._closed:  # meanwhile; `close` waits for us and ends what was built
+            raise SandboxClosed("the pool is closed")
         return self
 
     @property
@@ -136,9 +141,10 @@ class AsyncPool:
     async def close(self) -> None:
         """Ends the sandboxes that were not handed out; the others go on. Idempotent."""
         self._closed = True
-        if self._pool is not None:
-            await self._threads.run(self._pool.close)
-        self._threads.close()
+        async with self._starting:
+            if self._pool is not None:
+                await self._threads.run(self._pool.close)
+            self._threads.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
 
-SYSTEM_PATH = f"{sys.base_prefix}/lib"
+SYSTEM_PATHS = (f"{sys.base_prefix}/lib/", f"{sys.base_prefix}/lib64/")
 
 
 class Serving:
@@ -386,7 +386,8 @@ class Building(Serving):
     def _freeze_own_program(self, trees: Sequence[str]) -> None:
         """Keeps tenants from changing our own code, wherever it is installed. Quick, because every start does it."""
         tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
-        paths = [os.path.realpath(one or ".") for one in (*sys.path, sys.prefix) if not one.startswith(SYSTEM_PATH)]
+        ours = (*sys.path, sys.prefix, sys.base_prefix)  # the last for all that is below it
+        paths = [os.path.realpath(one or ".") for one in ours if not f"{one}/".startswith(SYSTEM_PATHS)]
         if not tops or not any(f"{path}/".startswith(tops) for path in (*paths, os.path.realpath(__file__))):
             return
         from sandbox.guards.own_imports import import_nothing_from, written

@@ -49,6 +49,8 @@ class OwnerMethods:
 
         def _alive(self) -> None: ...
 
+        def _not_closed(self) -> None: ...
+
         def _refuse_servers(self, network: Network) -> None: ...
 
     # -- the network
@@ -116,7 +118,7 @@ class OwnerMethods:
         With `watch`, the caller follows `ask` events and answers them from now on, so questions wait for its answer.
         Raises SandboxClosed.
         """
-        self._alive()
+        self._not_closed()
         if watch:
             self._asking().watch()
         waiting: list[Ask] = self._asking().waiting()
@@ -173,7 +175,7 @@ class OwnerMethods:
         """Returns what the sandbox uses now: memory, processor time, processes. Raises SandboxClosed."""
         from sandbox.info import Stats
 
-        self._alive()
+        self._not_closed()
         now = self._running.usage()
         return Stats(now.memory_bytes, now.memory_peak_bytes, now.cpu_ms, now.processes, self._lifetime.left)
 

@@ -175,3 +175,30 @@ def test_the_plain_sandbox_is_at_hand(project: Path) -> None:
             assert isinstance(sandbox.sync, Sandbox) and sandbox.sync.id == sandbox.id
 
     asyncio.run(main())
+
+
+def test_two_tasks_that_start_it_build_one(project: Path) -> None:
+    async def main() -> None:
+        sandbox = AsyncSandbox(config(project))
+        built = []
+        build = sandbox._build
+        sandbox._build = lambda loop: built.append(1) or build(loop)  # type: ignore[func-returns-value,method-assign]
+        await asyncio.gather(sandbox.start(), sandbox.start())
+        await sandbox.close()
+        assert len(built) == 1
+
+    asyncio.run(main())
+
+
+def test_closing_it_while_it_starts_ends_what_was_built(project: Path) -> None:
+    async def main() -> None:
+        sandbox = AsyncSandbox(config(project))
+        starting = asyncio.create_task(sandbox.start())
+        await asyncio.sleep(0)  # it has begun
+        await sandbox.close()
+        with pytest.raises(SandboxClosed):
+            await starting
+        with pytest.raises(SandboxClosed):
+            sandbox.sync.exec("true")
+
+    asyncio.run(main())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sandbox import InvalidArgument, NotFound, SandboxClosed, get_sandbox, list_sandboxes
+from tests.patience import until
 
 SERVER = """
 import socket
@@ -124,6 +125,20 @@ def test_it_ends_when_nobody_uses_it_but_not_while_a_command_runs(open_sandbox: 
         sb.extend(idle_timeout=0.1)
         assert process.wait(60).stdout == "up\nstill here\n"
     assert ended.wait(60)
+
+
+def test_looking_at_it_does_not_count_as_use(open_sandbox: Any) -> None:
+    sb = open_sandbox()
+    sb.extend(idle_timeout=0.5)
+
+    def has_ended() -> bool:
+        try:
+            sb.stats()
+        except SandboxClosed:
+            return True
+        return False
+
+    assert until(has_ended)
 
 
 def test_a_lifetime_can_be_taken_away(open_sandbox: Any) -> None:

@@ -165,6 +165,17 @@ def test_a_listing_shows_names_that_are_no_text(box: Box) -> None:
     assert kinds == {"��": "FILE_TYPE_FILE", "link": "FILE_TYPE_SYMLINK"}
 
 
+def test_a_link_that_leads_nowhere_and_an_impossible_date_break_no_listing(box: Box) -> None:
+    made = (
+        "mkdir broken; cd broken; ln -s loop loop; touch old; python3 -c 'import os; os.utime(\"old\", (-9e10, -9e10))'"
+    )
+    box.run(made)
+    told = box.call("filesystem.Filesystem/ListDir", {"path": "broken", "depth": 1})
+    assert told.status_code == 200, told.text
+    types = {one["name"]: one["type"] for one in told.json()["entries"]}
+    assert types == {"loop": "FILE_TYPE_SYMLINK", "old": "FILE_TYPE_FILE"}
+
+
 def test_code_keeps_its_state_and_contexts_are_apart(box: Box) -> None:
     def run(**asked: Any) -> list[dict[str, Any]]:
         answer = box.send("POST", "/execute", json=asked)

@@ -184,3 +184,17 @@ def test_changes_of_the_network_at_the_same_time_do_not_undo_each_other(served: 
     now = served.http.get(f"/v1/sandboxes/{box}/network").json()["network"]
     assert set(names[1::2]) <= set(now["denied_hosts"])
     assert set(names[::2]) <= set(now["allowed_hosts"])
+
+
+def test_another_sandbox_that_has_ended_is_404_like_one_that_never_was(served: Served) -> None:
+    ended, own = served.create(), served.create()
+    served.http.delete(f"/v1/sandboxes/{ended}")
+    with served.limited("read,files", sandboxes=[own]) as client:
+        for other in (ended, "vm-00000000"):
+            answer = client.get(f"/v1/sandboxes/{other}/files?path=/tmp")
+            assert answer.status_code == 404, answer.text
+
+
+def test_a_name_cannot_end_with_a_newline(served: Served) -> None:
+    answer = served.http.post("/v1/sandboxes", json={"config": {}, "name": "research\n"})
+    assert answer.status_code == 400

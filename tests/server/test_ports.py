@@ -30,7 +30,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if "to=" in self.path:
             self.send_header("Location", urllib.parse.unquote(self.path.partition("to=")[2]))
         for name, value in (("Content-Length", str(len(body))), ("Set-Cookie", "evil=1"), ("X-Inside", "yes"),
-                            ("Content-Security-Policy", "default-src *")):
+                            ("Content-Security-Policy", "default-src *"), ("NEL", "{}"), ("Report-To", "{}"),
+                            ("Refresh", "0; url=/"), ("WWW-Authenticate", "Basic")):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -71,9 +72,10 @@ def test_its_status_is_passed_on(served: Served, listening: str) -> None:
 
 
 def test_the_program_never_sees_the_callers_token(served: Served, listening: str) -> None:
-    said = served.http.get(f"{listening}/", headers={"Cookie": "a=b", "Referer": "http://127.0.0.1/x"}).json()
+    sent = {"Cookie": "a=b", "Referer": "http://127.0.0.1/x", "X-Forwarded-For": "192.0.2.1"}
+    said = served.http.get(f"{listening}/", headers=sent).json()
     assert served.token not in json.dumps(said)
-    assert not {"authorization", "cookie", "referer"} & {name.lower() for name in said["headers"]}
+    assert not {"authorization", "cookie", "referer", "x-forwarded-for"} & {name.lower() for name in said["headers"]}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_its_redirect_takes_the_callers_token_nowhere_else(served: Served, liste
 
 def test_its_answer_can_neither_set_cookies_nor_run_as_a_page_of_the_server(served: Served, listening: str) -> None:
     headers = served.http.get(f"{listening}/").headers
-    assert "set-cookie" not in headers
+    assert not {"set-cookie", "nel", "report-to", "refresh", "www-authenticate"} & set(headers)
     assert headers["content-security-policy"] == "sandbox"
 
 

@@ -202,3 +202,9 @@ def test_paths_no_tree_can_hold_are_refused(path: str) -> None:
 def test_a_mode_without_a_type_is_a_plain_file() -> None:
     assert not FileInfo(mode=0o644).is_dir
     assert not FileInfo(mode=0o644).is_symlink
+
+
+def test_every_public_name_can_be_imported() -> None:
+    from sandbox import vfs
+
+    assert [name for name in vfs.__all__ if getattr(vfs, name).__name__ != name] == []

@@ -79,3 +79,17 @@ def test_a_mount_point_hides_what_is_beneath_it() -> None:
     assert list(router.readdir("/d")) == []
     with pytest.raises(FileNotFoundError):
         router.stat("/d/hidden")
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR, os.O_TRUNC])
+def test_a_provider_that_says_it_is_readonly_is_not_opened_for_writing(flags: int) -> None:
+    class Careless(MemoryProvider):
+        readonly = True
+
+    careless = Careless()
+    careless.write_file("/x", "kept")
+    router = MountRouter({"/a": careless, "/b": MemoryProvider()})
+    with pytest.raises(OSError) as refused:
+        router.open("/a/x", flags)
+    assert refused.value.errno == errno.EROFS
+    assert bytes(router.open("/a/x", os.O_RDONLY).read(10, 0)) == b"kept"

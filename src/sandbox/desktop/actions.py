@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ def act(desktop: DesktopMethods, action: Mapping[str, Any]) -> bytes | Point | N
         raise InvalidArgument("there is no action {name!r}; known: {known}", name=name, known=", ".join(table))
     try:
         return table[name](desktop, action)
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, TypeError, ValueError, OverflowError, struct.error) as problem:
         if isinstance(problem, InvalidArgument):
             raise
         raise InvalidArgument("the action {name} lacks something, or it is wrong", name=name) from None

@@ -27,8 +27,9 @@ _BUILT_IN = frozenset(sys.builtin_module_names)
 
 
 def places() -> list[str]:
-    """The directories that contain our own code: the package, where it is installed, and its environment."""
-    found = [_PACKAGE, sys.prefix, sys.exec_prefix]
+    """The directories that contain our own code: the package, where it is installed, its environment, and the Python
+    that this was made from."""
+    found = [_PACKAGE, sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
     above = os.path.dirname(_PACKAGE)
     if above.endswith("-packages"):
         found.append(above)

@@ -149,7 +149,7 @@ def _shown() -> list[str]:
 
 
 def _lines(entries: list[str]) -> bytes:
-    return "".join(f"{entry}\n" for entry in entries).encode()
+    return os.fsencode("".join(f"{entry}\n" for entry in entries))
 
 
 def tenant(asked: str) -> tuple[str, int, int]:

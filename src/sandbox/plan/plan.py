@@ -66,7 +66,7 @@ class ImageRoot:
             "upper": b"/.image/upper",
             "work": b"/.image/work",
             "size": self.size,
-            "stage": stage.encode(),
+            "stage": os.fsencode(stage),
         }
 
 
@@ -172,10 +172,10 @@ class Plan:
             "network": self.network,
             "ports": self.ports,
             "loopback_ports": self.loopback_ports,
-            "dirs": [[path.encode(), 0o755] for path in dict.fromkeys((self.own_files, "/etc", "/var"))],
-            "files": [[path.encode(), mode, content] for path, mode, content in self.files],
+            "dirs": [[os.fsencode(path), 0o755] for path in dict.fromkeys((self.own_files, "/etc", "/var"))],
+            "files": [[os.fsencode(path), mode, content] for path, mode, content in self.files],
             "mounts": [one.wire() for one in self.operations(stage)],
-            "writable": [path.encode() for path in self.writable],
+            "writable": [os.fsencode(path) for path in self.writable],
             "count_memory": self.count_memory,
             "unix_sockets": self.unix_sockets,
             **({"tap": self.tap.encode()} if self.tap is not None else {}),

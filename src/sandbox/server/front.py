@@ -92,7 +92,9 @@ class Front:
         access = self._who(scope, headers)
         scope[ACCESS] = access
         client = scope.get("client")
-        wait = self._buckets.take(f"token {access.name}" if access else f"peer {client[0] if client else '-'}")
+        wait = self._buckets.take(
+            f"token {access.token or access.name}" if access else f"peer {client[0] if client else '-'}"
+        )
         if wait:
             raise Refusal(429, "too_many_requests", "too many requests", {"retry-after": str(max(1, round(wait)))})
 

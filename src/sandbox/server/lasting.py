@@ -44,6 +44,12 @@ class Lasting:
         while self._open:
             await asyncio.sleep(LOOK)
             for task, access in list(self._open.items()):
-                if task not in self._ended and not self._tokens.lasts(access):
+                if task not in self._ended and not self._lasts(access):
                     self._ended.add(task)
                     task.cancel()
+
+    def _lasts(self, access: Access) -> bool:
+        try:
+            return self._tokens.lasts(access)
+        except Exception:  # noqa: BLE001 - a token that cannot be checked is not valid
+            return False

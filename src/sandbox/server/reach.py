@@ -178,17 +178,17 @@ class Reach:
         """
         found = self.known(id)
         if found is None:
-            found = self._attach(id)
+            found = self._attach(id, access)
         if not access.reaches(found.id, found.name):
             raise NotFound("no sandbox {wanted!r}; see `sandbox list`", wanted=id)
         return found
 
-    def _attach(self, id: str) -> Reached:
+    def _attach(self, id: str, access: Access) -> Reached:
         from sandbox.config.home import home
         from sandbox.registry.registry import find
 
         entry = find(home(), self._names.get(id, id))
-        if self.held(entry.id):
+        if self.held(entry.id) or not access.reaches(entry.id, self.name_of(entry.id)):
             raise NotFound("no sandbox {wanted!r}; see `sandbox list`", wanted=id)
         known = self.known(entry.id)
         if known is not None:

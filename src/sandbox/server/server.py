@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 THREADS = 1024  # each running command, terminal or connection takes one
+ENDING_THREADS = 8  # kept for ending things, which must work when all others are taken
 
 
 class Server:
@@ -55,6 +56,7 @@ class Server:
         self.answered: dict[int, int] = {}  # status -> how many requests, for /metrics
         self.draining = asyncio.Event()  # set when the server shuts down: streams that never end by themselves end now
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sandbox-http")
+        self._ending = ThreadPoolExecutor(ENDING_THREADS, thread_name_prefix="sandbox-http-end")
 
     def in_use(self) -> int:
         """How many sandboxes are in use. Those that wait in the pool do not count."""
@@ -63,12 +65,11 @@ class Server:
 
     async def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         """Runs `work`, which may block, in a thread. If the caller is cancelled meanwhile, `undo` gets the result."""
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(lambda done: _undo(done, undo))
-            raise
+        return await _in_thread(self._pool, work, undo)
+
+    async def end(self, work: Callable[[], T]) -> T:
+        """Like `run`, for work that ends a sandbox or all of them: commands cannot take its threads."""
+        return await _in_thread(self._ending, work, None)
 
     async def pause(self, changed: asyncio.Event, seconds: float) -> bool:
         """Waits until `changed` is set, or for `seconds`. Returns False when the server is shutting down."""
@@ -138,6 +139,16 @@ class Server:
         self.e2b.forget_all_but(())
         self.e2b.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._ending.shutdown(wait=False, cancel_futures=True)
+
+
+async def _in_thread(pool: ThreadPoolExecutor, work: Callable[[], T], undo: Callable[[T], object] | None) -> T:
+    future = asyncio.get_running_loop().run_in_executor(pool, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        future.add_done_callback(lambda done: _undo(done, undo))
+        raise
 
 
 def _undo(done: asyncio.Future[T], undo: Callable[[T], object] | None) -> None:

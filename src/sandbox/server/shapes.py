@@ -10,7 +10,7 @@ from sandbox.result import OUTPUT_LIMIT
 from sandbox.rpc.messages import Command, Path, Rows, Seconds
 
 # Never like an id (`vm-…`): a name must not be mistaken for somebody else's sandbox.
-Name = Annotated[str, Meta(pattern=r"^(?!vm-)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", examples=["research"])]
+Name = Annotated[str, Meta(pattern=r"^(?!vm-)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}(?!\n)$", examples=["research"])]
 Text = Annotated[str, Meta(max_length=4096)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 

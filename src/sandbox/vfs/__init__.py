@@ -22,8 +22,8 @@ _HOMES = {
     "OverlayProvider": "overlay",
     "MountRouter": "router",
     "HookedProvider": "hooks",
-    "RemoteProvider": "client",
-    "Server": "server",
+    "RemoteProvider": "remote_provider",
+    "Server": "provider_server",
 }
 
 __all__ = [

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
             """Called before a directory is renamed, so that blocked files in it are remembered by inode."""
 
 
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC  # the flags of `open` that change a file, or may
+
+
 NAME_MAX = 255
 PATH_MAX = 4096
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.provider import (
+    WRITING,
     Changes,
     DirEntry,
     FileInfo,
@@ -95,6 +96,8 @@ class MountRouter(Provider):
 
     def open(self, path: str, flags: int, mode: int = 0) -> Handle:
         _, provider, inside = self._route(path)
+        if flags & WRITING:
+            _refuse_readonly(provider, path)
         return provider.open(inside, flags, mode)
 
     def create(self, path: str, mode: int) -> Handle:

@@ -134,6 +134,18 @@ def test_a_read_only_mount_refuses_every_change(mount: Mount) -> None:
     assert point.out("cat a") == "kept"
 
 
+def test_a_provider_that_says_it_is_readonly_is_not_emptied_by_opening(mount: Mount) -> None:
+    class Careless(MemoryProvider):
+        readonly = True
+
+    careless = Careless()
+    careless.write_file("/a", "kept")
+    point = mount(careless)
+    assert "Read-only" in point.sh("echo x > a").stderr
+    assert "Read-only" in point.sh(": >> a").stderr
+    assert point.out("cat a") == "kept"
+
+
 def test_an_overlay_keeps_the_host_directory_as_it_was(mount: Mount, tmp_path: Path) -> None:
     base = tmp_path / "base"
     (base / "d").mkdir(parents=True)

@@ -24,6 +24,7 @@ from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 
 MOST_ENTRIES = 10_000  # of one listing
+_FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0  # the years 1 to 9999
 KINDS = {"file": "FILE_TYPE_FILE", "directory": "FILE_TYPE_DIRECTORY", "symlink": "FILE_TYPE_SYMLINK"}
 _FORMS = {"file": modes.S_IFREG, "directory": modes.S_IFDIR, "symlink": modes.S_IFLNK}
 Asking = Request[Any, Any, Any]
@@ -66,11 +67,16 @@ def _told(path: str, found: dict[str, Any], target: str | None, more: dict[str, 
         "permissions": modes.filemode(_FORMS.get(found["kind"], 0) | found["mode"]),
         "owner": USER,
         "group": USER,
-        "modifiedTime": datetime.fromtimestamp(found["mtime"], UTC).isoformat().replace("+00:00", "Z"),
+        "modifiedTime": _moment(found["mtime"]),
     }
     if more:
         told["metadata"] = more
     return told if target is None else {**told, "symlinkTarget": shown(target)}
+
+
+def _moment(seconds: float) -> str:
+    """A file's time, which anybody inside may set to anything, as the nearest one that a date can show."""
+    return datetime.fromtimestamp(min(max(seconds, _FIRST), _LAST), UTC).isoformat().replace("+00:00", "Z")
 
 
 def shown(name: str) -> str:
@@ -155,7 +161,7 @@ def _listed(reached: Reached, top: str, depth: int) -> list[dict[str, Any]]:
         for one in reached.call("list_files", m.OnePath(directory))["files"]:
             path = os.path.join(directory, one["name"])
             if one["kind"] == "symlink":
-                found[path] = entry(reached, path)
+                found[path] = _linked(reached, path, one)
             else:
                 found[path] = _told(path, one, None, known.get(one["name"], {}))
             if len(found) > MOST_ENTRIES:
@@ -163,6 +169,14 @@ def _listed(reached: Reached, top: str, depth: int) -> list[dict[str, Any]]:
             if one["kind"] == "directory" and level < depth:
                 below.append((path, level + 1))
     return [found[path] for path in sorted(found, key=lambda path: path.split("/"))]
+
+
+def _linked(reached: Reached, path: str, one: dict[str, Any]) -> dict[str, Any]:
+    """A link in a listing: what it leads to or, where that cannot be said (a loop, a closed directory), itself."""
+    try:
+        return entry(reached, path)
+    except OSError:
+        return _told(path, one, None, {})
 
 
 async def _here(server: Server, access: Access, request: Asking) -> Reached:

@@ -7,6 +7,7 @@ A command keeps running when the client that started it leaves, and others can j
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -51,7 +52,9 @@ async def start(request: Asking, server: Server, access: Access) -> Stream:
     check_user(reached, user_of(request))
     limit = connect.deadline(request)
     state = server.e2b.of(reached.id)
-    state.room(len(await _running(server, reached)), MOST_PROCESSES, "commands")
+    running = await _running(server, reached)
+    _forget_ended(state.configs, running)
+    state.room(len(running), MOST_PROCESSES, "commands")
     state.room(state.streams, MOST_STREAMS, "streams")
     config, keep = asked.process, _name(asked.tag)
     size = (asked.pty.size.rows, asked.pty.size.cols) if asked.pty is not None else None
@@ -117,7 +120,17 @@ def _end(result: ExecResult) -> dict[str, Any]:
 
 def _name(tag: str | None) -> str:
     """The name that a command is kept under. It cannot be guessed, so nobody joins it by starting another command."""
-    return f"{KEPT}{os.urandom(8).hex()}" + (f".{tag.encode().hex()[:32]}" if tag else "")
+    return f"{KEPT}{os.urandom(8).hex()}" + (_tag(tag) if tag else "")
+
+
+def _tag(tag: str) -> str:
+    """What the names of commands with that tag end with."""
+    return f".{hashlib.sha256(tag.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def _forget_ended(configs: dict[int, messages.ProcessConfig], running: list[dict[str, Any]]) -> None:
+    for pid in set(configs) - {one["pid"] for one in running}:
+        del configs[pid]
 
 
 async def _running(server: Server, reached: Reached) -> list[dict[str, Any]]:
@@ -137,7 +150,7 @@ async def _held(server: Server, reached: Reached, wanted: messages.Selector) -> 
 
 async def _joined(server: Server, reached: Reached, wanted: messages.Selector) -> Process:
     """A view of a running command, which the caller closes. Raises Failed."""
-    tag = None if wanted.tag is None else f".{wanted.tag.encode().hex()[:32]}"
+    tag = None if wanted.tag is None else _tag(wanted.tag)
     found = [
         str(one["keep"])
         for one in await _running(server, reached)
@@ -157,8 +170,7 @@ async def listing(request: Asking, server: Server, access: Access) -> dict[str, 
     reached = await there(server, access, request)
     configs = server.e2b.of(reached.id).configs
     found = await _running(server, reached)
-    for pid in set(configs) - {one["pid"] for one in found}:
-        del configs[pid]
+    _forget_ended(configs, found)
     told = []
     for one in found:
         config = configs.get(one["pid"]) or messages.ProcessConfig(cmd=one["command"])

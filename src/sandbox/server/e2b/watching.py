@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from importlib.resources import files
-from threading import Lock
+from threading import Event, Lock, Timer
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LINE_MOST = 64 * 1024
 EVENTS_MOST = 50_000  # in one answer
+PATIENCE = 60.0  # seconds in which the program must begin to watch, or answer
 
 
 class Said(Struct, forbid_unknown_fields=True):
@@ -69,6 +70,26 @@ class Watcher:
             return self._until(self._asked)
 
     def _until(self, mark: int) -> list[Said]:
+        """The events before that mark. A program that does not say it in time is killed. Raises GuestError then."""
+        late = Event()
+
+        def give_up() -> None:
+            late.set()
+            self.process.kill()
+
+        timer = Timer(PATIENCE, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._before(mark)
+        except CommandError:
+            if late.is_set():
+                raise GuestError("the watcher inside does not come to an end") from None
+            raise
+        finally:
+            timer.cancel()
+
+    def _before(self, mark: int) -> list[Said]:
         found: list[Said] = []
         while True:
             for said in self.lines.take():

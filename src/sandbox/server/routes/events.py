@@ -53,7 +53,7 @@ async def _all(server: Server, access: Access, watch: bool) -> AsyncIterator[byt
         yield b": events\n\n"
         quiet = 0.0
         while True:
-            await server.run(lambda: _follow_new(server, access, following, inbox))
+            await server.run(lambda: _follow_new(server, access, following, inbox), lambda _: _unfollow(following))
             if not await server.pause(inbox.changed, LOOK):
                 return
             events, lost = inbox.take()
@@ -66,8 +66,7 @@ async def _all(server: Server, access: Access, watch: bool) -> AsyncIterator[byt
                 quiet = 0.0
                 yield sse.KEEP_ALIVE
     finally:
-        for end in following.values():
-            end()
+        _unfollow(following)
         if held is not None:
             os.close(held)
 
@@ -101,17 +100,25 @@ class _Inbox:
 
 
 def _follow_new(server: Server, access: Access, following: dict[str, Callable[[], None]], inbox: _Inbox) -> None:
-    for entry in server.sandboxes.list():
+    entries = server.sandboxes.list()
+    for gone in set(following) - {entry.id for entry in entries if entry.running}:
+        following.pop(gone)()
+    for entry in entries:
         if not entry.running or entry.id in following:
             continue
         try:
             reached = server.reach.get(entry.id, access)
-        except SandboxError:
-            continue
-        following[entry.id] = reached.follow(_put(inbox, reached), after=None)
-        inbox.put({"type": "seen", "sandbox": entry.id})
-        for ask in reached.sandbox.asks():
-            inbox.put({"type": "ask", "sandbox": entry.id, "ask": dict(ask)})
+            following[entry.id] = reached.follow(_put(inbox, reached), after=None)
+            inbox.put({"type": "seen", "sandbox": entry.id})
+            for ask in reached.sandbox.asks():
+                inbox.put({"type": "ask", "sandbox": entry.id, "ask": dict(ask)})
+        except (SandboxError, OSError):
+            continue  # it has ended meanwhile; the others go on
+
+
+def _unfollow(following: dict[str, Callable[[], None]]) -> None:
+    while following:
+        following.popitem()[1]()
 
 
 def _put(inbox: _Inbox, reached: Reached) -> Callable[[int, dict[str, Any]], object]:

@@ -112,7 +112,7 @@ async def recover(server: Server, access: Access) -> Status:
 
 async def _do(server: Server, access: Access, step: str) -> Status:
     manager = manager_of(server, access)
-    await server.run(getattr(manager, step))
+    await (server.end if step == "stop" else server.run)(getattr(manager, step))
     return status_of(manager)
 
 
@@ -140,7 +140,7 @@ async def start_docker(server: Server) -> dict[str, Any]:
 async def kill(server: Server, access: Access, data: Reason | None = None) -> dict[str, Any]:
     """The kill switch: ends every sandbox of this user at once, voids the secrets' placeholders, lets none start."""
     reason = data.reason if data is not None else ""
-    ended = await server.run(lambda: server.panic(f"HTTP ({access.name})", reason))
+    ended = await server.end(lambda: server.panic(f"HTTP ({access.name})", reason))
     return {"ended": ended, "pulled": True}
 
 

@@ -63,7 +63,7 @@ async def start(server: Server, access: Access, name: Name) -> Status:
 async def stop(server: Server, access: Access, name: Name) -> Status:
     """Ends it; answers when it has ended."""
     manager = manager_of(server, access, name)
-    await server.run(manager.stop)
+    await server.end(manager.stop)
     return status_of(manager)
 
 

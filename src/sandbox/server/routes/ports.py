@@ -36,9 +36,13 @@ METHODS = [HttpMethod.GET, HttpMethod.HEAD, HttpMethod.POST, HttpMethod.PUT, Htt
 _HOPS = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"}
 _NOT_INWARDS = {
     *_HOPS, "upgrade", "host", "authorization", "cookie", "content-length", "expect", "origin", "referer",
+    "forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port", "x-real-ip",
     *(name.decode() for name in ONCE),
 }  # fmt: skip
-_NOT_OUTWARDS = {*_HOPS, "upgrade", "set-cookie", "clear-site-data", "strict-transport-security", "alt-svc"}
+_NOT_OUTWARDS = {
+    *_HOPS, "upgrade", "set-cookie", "clear-site-data", "strict-transport-security", "alt-svc", "nel", "report-to",
+    "reporting-endpoints", "refresh", "www-authenticate",
+}  # fmt: skip
 _SAFE = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
 
 _ITSELF = ("localhost", "127.0.0.1", "::1")  # the host names that the program may use for itself

@@ -118,7 +118,7 @@ async def kill(server: Server, access: Access, id: str) -> Done:
         server.sandboxes.end(entry.id)
         server.places.freed()
 
-    await server.run(end)
+    await server.end(end)
     server.reach.forget_ended()
     return Done()
 

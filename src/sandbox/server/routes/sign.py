@@ -16,7 +16,7 @@ from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 from sandbox.signing import client, strict_json
 
-Amount = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,38})$", examples=["1000000000000000"])]
+Amount = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,38})(?!\\n)$", examples=["1000000000000000"])]
 Id = Annotated[str, Meta(min_length=1, max_length=128, examples=["req-1"])]
 
 
@@ -25,9 +25,9 @@ class Sign(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True)
 
     requestId: Id
     chainId: Annotated[int, Meta(ge=1)]
-    to: Annotated[str, Meta(pattern="^0x[0-9a-fA-F]{40}$", examples=[f"0x{'ab' * 20}"])]
+    to: Annotated[str, Meta(pattern="^0x[0-9a-fA-F]{40}(?!\\n)$", examples=[f"0x{'ab' * 20}"])]
     value: Amount
-    data: Annotated[str, Meta(pattern="^0x([0-9a-fA-F]{2})*$", examples=["0x"])]
+    data: Annotated[str, Meta(pattern="^0x([0-9a-fA-F]{2})*(?!\\n)$", examples=["0x"])]
     nonce: Annotated[int, Meta(ge=0)] | None = None
     gasLimit: Amount | None = None
     maxFeePerGas: Amount | None = None
@@ -40,7 +40,7 @@ class Decide(Struct, forbid_unknown_fields=True):
     """Which request to decide. With `hash`, only if the request has that hash."""
 
     requestId: Id
-    hash: Annotated[str, Meta(pattern="^0x[0-9a-f]{64}$", examples=[f"0x{'ab' * 32}"])] | None = None
+    hash: Annotated[str, Meta(pattern="^0x[0-9a-f]{64}(?!\\n)$", examples=[f"0x{'ab' * 32}"])] | None = None
 
 
 class SigningResult(Struct, kw_only=True):

@@ -15,7 +15,7 @@ from sandbox.vfs.fuse.name_handlers import NameHandlers
 from sandbox.vfs.fuse.open_handlers import OpenHandlers
 from sandbox.vfs.fuse.structs import Init, Op
 from sandbox.vfs.fuse.tree import Tree
-from sandbox.vfs.provider import failure
+from sandbox.vfs.provider import WRITING, failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,10 @@ _CHANGING = frozenset({
     Op.SETATTR, Op.SYMLINK, Op.MKNOD, Op.MKDIR, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.LINK, Op.WRITE,
     Op.CREATE, Op.SETXATTR, Op.REMOVEXATTR, Op.FALLOCATE,
 })  # fmt: skip
+
+
+def _opens_to_write(request: Request) -> bool:
+    return request.op == Op.OPEN and bool(structs.OPEN_IN.unpack_from(request.body)[0] & WRITING)
 
 
 class Operations:
@@ -54,7 +58,7 @@ class Operations:
         handler = self._handlers.get(request.op)
         if handler is None:
             raise failure(errno.ENOSYS)
-        if self.provider.readonly and request.op in _CHANGING:
+        if self.provider.readonly and (request.op in _CHANGING or _opens_to_write(request)):
             raise failure(errno.EROFS)
         return handler(request)
 
