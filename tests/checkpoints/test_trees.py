@@ -41,20 +41,6 @@ def test_the_names_of_one_file_stay_names_of_one_file(source: Path, tmp_path: Pa
     assert os.lstat(made / "three").st_ino == os.lstat(made / "a" / "four").st_ino
 
 
-def test_a_name_in_a_directory_that_nobody_may_enter_is_copied(source: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (source / name).mkdir()
-    (source / "a" / "one").write_text("same")
-    os.link(source / "a" / "one", source / "b" / "one")
-    for name in ("a", "b"):
-        (source / name).chmod(0o000)
-    made = copied(source, tmp_path / "target")
-    for place in (source, made):
-        for name in ("a", "b"):
-            (place / name).chmod(0o700)
-            assert (place / name / "one").read_text() == "same"
-
-
 def test_the_umask_of_the_process_is_never_changed(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

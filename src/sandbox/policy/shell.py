@@ -58,6 +58,7 @@ class _Parser:
         self.found: list[Command] = []
         self.heredocs: list[tuple[str, bool, bool]] = []
         self.in_for = False
+        self.for_words: list[str] = []
 
     def peek(self, count: int = 1) -> str:
         return self.text[self.at : self.at + count]
@@ -84,16 +85,29 @@ class _Parser:
                 if self.peek(2) == "((":
                     raise Unclear(Message("arithmetic"))
                 self.at += 1
-                self.run(")")
+                self.subshell()
                 command = self.fresh()
             elif sign == ")":
                 raise Unclear("an unexpected ')'")
-            elif sign in "<>" or (sign.isdigit() and self.text[self.at :].lstrip("0123456789")[:1] in ("<", ">")):
+            elif sign in "<>" or self.numbered_redirection():
                 self.redirection(command)
             else:
                 command = self.take_word(command)
         if closing or self.heredocs:
             raise Unclear("it ends unexpectedly")
+
+    def subshell(self) -> None:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise Unclear("nested too deeply")
+        self.run(")")
+        self.depth -= 1
+
+    def numbered_redirection(self) -> bool:
+        end = self.at
+        while "0" <= self.text[end : end + 1] <= "9":
+            end += 1
+        return end > self.at and self.text[end : end + 1] in ("<", ">")
 
     def fresh(self) -> Command:
         self.found.append(Command())
@@ -121,10 +135,15 @@ class _Parser:
                 raise Unclear(Message("{word!r}", word=word))
             if word == "for":
                 self.in_for = True  # names and values up to the separator run nothing
+                self.for_words = []
                 return command
             if word in _JOINING and not self.in_for:
                 return self.fresh()
         if self.in_for:
+            if len(self.for_words) == 1 and raw == "do":  # `for x do`: without `in`, no separator is needed
+                self.in_for = False
+                return self.fresh()
+            self.for_words.append(raw)
             return command
         if not command.words and _assigns(raw):
             command.assigns = True
@@ -143,7 +162,9 @@ class _Parser:
                     raise Unclear("an extended pattern")
                 break
             if sign == "\\":
-                out += self.text[self.at + 1 : self.at + 2].replace("\n", "")
+                if self.peek(2) == "\\\n":  # the shell joins the lines first: an operator may be split, too
+                    raise Unclear("a word on two lines")
+                out += self.text[self.at + 1 : self.at + 2]
                 self.at += 2
             elif sign == "'":
                 out += self.quoted_until("'")
@@ -188,29 +209,35 @@ class _Parser:
     def dollar(self, out: str, computed: bool) -> tuple[str, bool]:
         """An expansion. Commands in it are read as commands."""
         if self.peek() == "`":
-            self.nested(self.quoted_until("`").replace("\\`", "`"))
+            inner = self.quoted_until("`")
+            if "\\" in inner:
+                raise Unclear("a complicated expansion")
+            self.nested(inner)
             return out, True
         following = self.text[self.at + 1 : self.at + 2]
-        if self.peek(3) == "$((":
+        if self.peek(3) == "$((" or following == "[":
             raise Unclear(Message("arithmetic"))
         if following == "(":
             self.at += 2
-            inner = _Parser(self.text, self.depth + 1)
-            inner.at = self.at
-            inner.run(")")
-            self.at = inner.at
-            self.found.extend(inner.found)
+            parser = _Parser(self.text, self.depth + 1)
+            parser.at = self.at
+            parser.run(")")
+            self.at = parser.at
+            self.found.extend(parser.found)
             return out, True
         if following == "{":
             end = self.text.find("}", self.at)
             inside = self.text[self.at + 2 : end]
-            # `${x@P}` and `${x:=$(…)}` run commands; plain names and defaults do not.
-            if end == -1 or any(sign in inside for sign in "`(@'\"\\$"):
+            # `${x@P}` and `${x:=$(…)}` run commands, and so may arithmetic (`${x[y]}`, `${x:y}`) and a name from a
+            # variable (`${!x}`); plain names and defaults do not.
+            if end == -1 or any(sign in inside for sign in "`(@'\"\\$[!") or _slices(inside):
                 raise Unclear("a complicated expansion")
             self.at = end + 1
             return out, True
         if following in ("'", '"'):
             raise Unclear("a $'…' string")
+        if self.text.startswith("\\\n", self.at + 1):
+            raise Unclear("a word on two lines")
         self.at += 1
         if following.isalnum() or following in ("_", "*", "@", "#", "?", "-", "$", "!"):
             return out, True
@@ -237,8 +264,7 @@ class _Parser:
         if not raw:
             raise Unclear("a redirection without a target")
         if operator in ("<<", "<<-"):
-            plain = raw.strip("'\"").replace("\\", "")
-            self.heredocs.append((plain, plain != raw, operator == "<<-"))
+            self.heredocs.append((*_delimiter(raw), operator == "<<-"))
             command.fed = True
         elif operator == "<<<":
             command.fed = True
@@ -261,13 +287,30 @@ class _Parser:
                 self.at = stop + 1
                 if (line.lstrip("\t") if tabs else line) == end:
                     break
-                if not quoted and ("$(" in line or "`" in line or "${" in line):
+                if line.lstrip("\t").startswith(f"{end})"):
+                    raise Unclear("an unclosed here-document")
+                if not quoted and (line.endswith("\\") or any(sign in line for sign in ("$(", "`", "${", "$["))):
                     raise Unclear("a here-document with expansions")
         self.heredocs = []
 
     def skip_comment(self) -> None:
         end = self.text.find("\n", self.at)
         self.at = len(self.text) if end == -1 else end
+
+
+def _slices(inside: str) -> bool:
+    """Whether `${…}` has an offset (`x:1`), which is arithmetic, not a default (`x:-1`)."""
+    _, colon, rest = inside.partition(":")
+    return bool(colon) and rest[:1] not in ("-", "=", "+", "?")
+
+
+def _delimiter(raw: str) -> tuple[str, bool]:
+    """The line that ends a here-document, and whether it was quoted. Raises Unclear unless all or nothing is quoted."""
+    quoted = len(raw) > 2 and raw[0] in "'\"" and raw[0] == raw[-1]
+    plain = raw[1:-1] if quoted else raw.removeprefix("\\")
+    if not plain or not all(sign.isalnum() or sign in "_-." for sign in plain):
+        raise Unclear("a here-document whose end is not literal")
+    return plain, plain != raw
 
 
 def _assigns(raw: str) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SHELL = ("Bash", "Shell", "PowerShell")
 WRITERS = ("Write", "Edit")
 _VARIANTS = {"MultiEdit": "Edit", "NotebookEdit": "Edit"}  # rules for Edit apply to these too
+_LOWER_VARIANTS = {variant.lower(): general.lower() for variant, general in _VARIANTS.items()}
 NETWORKERS = ("WebFetch", "WebSearch")
 _PATH_KEYS = ("file_path", "notebook_path", "path")
 
@@ -53,7 +54,7 @@ class ToolPattern:
                 Message("{text!r} is not a tool pattern such as Write, Edit(src/**) or Bash(git:*)", text=text)
             )
         self.name = name.strip()
-        listed = rest[:-1].split(",") if self.name in SHELL else [rest[:-1]]
+        listed = rest[:-1].split(",") if _is_shell(self.name) else [rest[:-1]]
         self.arguments = [one.strip() for one in listed if one.strip()] if parenthesis else []
         if parenthesis and not self.arguments:
             raise ValueError(Message("{text!r} has nothing between its parentheses", text=text))
@@ -62,9 +63,10 @@ class ToolPattern:
 
     def names(self, tool: str, *, loosely: bool) -> bool:
         """Whether it names `tool`; `loosely` (for refusing) ignores case."""
-        if tool in _VARIANTS and self.name == _VARIANTS[tool]:
-            return True
-        return glob(self.name.lower(), tool.lower()) if loosely else glob(self.name, tool)
+        if loosely:
+            general = _LOWER_VARIANTS.get(tool.lower())
+            return self.name.lower() == general or glob(self.name.lower(), tool.lower())
+        return (tool in _VARIANTS and self.name == _VARIANTS[tool]) or glob(self.name, tool)
 
 
 class ToolGuard:
@@ -89,7 +91,7 @@ class ToolGuard:
         """Whether `tool` may be called with `input`."""
         given = input or {}
         about = any(one.arguments and one.names(tool, loosely=True) for one in self.disallowed)
-        if tool in SHELL and (about or self._restricted(tool)):
+        if _is_shell(tool) and (about or self._restricted(tool)):
             return self._check_shell(tool, str(given.get("command", "")))
         for pattern in self.disallowed:
             if pattern.names(tool, loosely=True) and self._fits(pattern, given, strict=False):
@@ -188,9 +190,12 @@ class ToolGuard:
             return True
         argument = pattern.arguments[0]
         if argument.startswith("domain:"):
-            return _host_matches(str(given.get("url", "")), argument.removeprefix("domain:").lower())
+            url, host = str(given.get("url", "")), argument.removeprefix("domain:").lower()
+            return (not strict and _ambiguous(url)) or _host_matches(url, host)
         paths = [given[key] for key in _PATH_KEYS if key in given]
         if paths:
+            if not strict:
+                return any(not isinstance(path, str) or self._path_may_fit(path, argument) for path in paths)
             return all(isinstance(path, str) and self._path_fits(path, argument) for path in paths)
         values = [value for value in given.values() if isinstance(value, str)]
         matches = [glob(argument, value) for value in values]
@@ -200,9 +205,24 @@ class ToolGuard:
         absolute = posixpath.normpath(posixpath.join(self.root, path))
         if not absolute.startswith(f"{self.root.rstrip('/')}/"):
             return False
-        names = absolute[len(self.root.rstrip("/")) + 1 :].split("/")
-        pattern = Patterns([argument.removeprefix("/") if argument.count("/") > 1 else argument])
-        return any(pattern.match("/".join(names[:end]), end < len(names)) for end in range(1, len(names) + 1))
+        below = absolute[len(self.root.rstrip("/")) + 1 :]
+        return _matches(below, argument.removeprefix("/") if argument.count("/") > 1 else argument)
+
+    def _path_may_fit(self, path: str, argument: str) -> bool:
+        """For refusing: the pattern may be meant from the project on or, as in `Read(/etc/**)`, from `/` on."""
+        absolute = posixpath.normpath(posixpath.join(self.root, path)).lstrip("/")
+        return self._path_fits(path, argument) or _matches(
+            absolute, f"/{argument.lstrip('/')}" if "/" in argument else argument
+        )
+
+
+def _matches(path: str, argument: str) -> bool:
+    names, pattern = path.split("/"), Patterns([argument])
+    return any(pattern.match("/".join(names[:end]), end < len(names)) for end in range(1, len(names) + 1))
+
+
+def _is_shell(tool: str) -> bool:
+    return tool.lower() in [one.lower() for one in SHELL]
 
 
 def _begins(words: list[str | None], argument: str) -> bool:
@@ -210,7 +230,7 @@ def _begins(words: list[str | None], argument: str) -> bool:
     if not words:
         return False
     wanted = _wanted(argument)
-    if ":" in argument:
+    if _split(argument)[1]:
         return len(words) >= len(wanted) > 0 and words[: len(wanted)] == wanted
     if "*" in argument:
         return (
@@ -248,9 +268,17 @@ def _may_be(word: str | None, wanted: str) -> bool:
     return word is None or glob(wanted, word)
 
 
+def _split(argument: str) -> tuple[str, str, str]:
+    """`git:diff` and `git diff:*` at their colon. Any other colon is part of a word: `npm run a:b`."""
+    if argument.endswith(":*"):
+        return argument[:-2], ":", "*"
+    head, colon, rest = argument.partition(":")
+    return (head, colon, rest) if colon and not any(sign.isspace() for sign in head) else (argument, "", "")
+
+
 def _wanted(argument: str) -> list[str]:
     """The words that a shell pattern begins with."""
-    head, colon, rest = argument.partition(":")
+    head, colon, rest = _split(argument)
     if not colon:
         return argument.split()
     return head.split() + ([] if rest in ("*", "") else rest.removesuffix("*").split())
@@ -258,9 +286,17 @@ def _wanted(argument: str) -> list[str]:
 
 def _reads(argument: str) -> bool:
     """Whether a shell pattern covers only commands that read."""
-    head, _, rest = argument.partition(":")
+    head, _, rest = _split(argument)
     words = [*head.split(), *rest.removesuffix("*").split()]
     return any(" ".join(words[:length]) in READERS for length in (1, 2))
+
+
+def _ambiguous(url: str) -> bool:
+    """Whether programs may disagree about which host this is."""
+    scheme, separator, rest = url.partition("://")
+    authority = rest.split("/", 1)[0].split("?", 1)[0].split("#", 1)[0]
+    odd = any(sign in "\\@%" or not " " < sign < "\x7f" for sign in authority)
+    return not separator or not scheme.isalnum() or not authority or odd
 
 
 def _host_matches(url: str, wanted: str) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Argv = list[str | None]
 
 _DEEPEST = 20
+_MOST_TOKENS = 1000
 
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash"))
 
@@ -83,6 +84,8 @@ DATA = frozenset((
     "test", "touch", "tr", "tree", "true", "type", "umask", "uname", "uniq", "unset", "wait", "wc", "which",
     "whoami", "yes",
 ))
+# Those of them that a shell runs itself, and that take names of variables: it evaluates `x[$(rm y)]`.
+_NAMING = frozenset(("[", "export", "printf", "read", "test", "unset", "wait"))
 # git commands that run none of their words. Options before them, and all other git commands, may.
 _GIT_DATA = frozenset((
     "add", "blame", "branch", "cat-file", "checkout", "cherry-pick", "clean", "commit", "describe", "diff", "fetch",
@@ -120,6 +123,8 @@ def _programs(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
         yield from _programs([*inner, None] if name == "xargs" and inner else inner, command, depth + 1)
     elif name == "find":
         yield from _find(rest, command, depth)
+    elif name in _NAMING and _evaluates(name, rest):
+        raise Unclear("a complicated expansion")
     elif name in DATA or (name == "git" and rest[:1] and rest[0] in _GIT_DATA and not _git_runs(rest)):
         return
     else:
@@ -146,12 +151,16 @@ def _shell(name: str, words: Argv, depth: int) -> Iterator[Argv]:
         script = script or "c" in word
         if "s" in word[1:]:
             raise Unclear(Message("{name} runs commands from its input", name=name))
-        if word[-1] in "oO":
-            at += 1
+        values = sum(letter in "oO" for letter in word[1:])  # `-oc pipefail script`
+        if None in words[at : at + values]:
+            raise Unclear(Message("{name} with options that are not literal", name=name))
+        at += values
     if at >= len(words):
         raise Unclear(Message("{name} runs commands from its input", name=name))
     if script:
         yield from _script(_text(words[at]), depth)
+    else:
+        yield [_text(words[at]), *words[at + 1 :]]
 
 
 def _script(text: str, depth: int) -> Iterator[Argv]:
@@ -214,6 +223,14 @@ def _find(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
         at += 1
 
 
+def _evaluates(name: str, words: Argv) -> bool:
+    """Whether a word may be the name of a variable with a subscript that runs something."""
+    names = name in ("read", "unset") or any(word is not None and word.startswith(("-v", "-p")) for word in words)
+    if names and name != "export" and None in words:
+        return True
+    return any(word is not None and "[" in word and ("$" in word or "`" in word) for word in words)
+
+
 def _git_runs(words: Argv) -> bool:
     """Whether an option of a git command names a program (`--exec`, `--upload-pack`, `--receive-pack`)."""
     return any(word is not None and word.startswith(("--exec", "--upload-pack", "--receive-pack")) for word in words)
@@ -235,7 +252,10 @@ def tokens(text: str) -> list[str]:
     """The names in a text of any language: what is between white space, quotes, brackets and operators."""
     for sign in "\t\r\n'\"`()[]{}<>|&;,=!$@\\":
         text = text.replace(sign, " ")
-    return text.split()[:1000]
+    found = text.split(maxsplit=_MOST_TOKENS)
+    if len(found) > _MOST_TOKENS:
+        raise Unclear("a script that is too long")
+    return found
 
 
 def _text(word: str | None) -> str:

@@ -218,16 +218,24 @@ class Connection:
     # -- receiving
 
     def _read(self) -> None:
+        try:
+            self._read_lines()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # the other side does not speak JSON-RPC
+        finally:
+            self._end()
+
+    def _read_lines(self) -> None:
         decoder = msgspec.json.Decoder(_Answer)
         for line in lines(self._source, ANSWER_LIMIT):
             if isinstance(line, TooLong | NoRoom):
                 break
-            try:
-                if len(line) > _LARGE and self._sort_large(line):
-                    continue
-                self._sort(decoder.decode(line))
-            except msgspec.DecodeError:
-                break  # the other side does not speak JSON-RPC
+            if len(line) > _LARGE and self._sort_large(line):
+                continue
+            self._sort(decoder.decode(line))
+
+    def _end(self) -> None:
+        """Wakes everybody who waits for an answer: none will come."""
         self.events.close()
         with self._lock:
             self.ended = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -62,7 +64,7 @@ class EventQueue:
         """Takes no more events. Queued events are still delivered; waits at most `patience` seconds for that."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
             thread = self._thread
         if thread is not None and patience:
             thread.join(patience)
@@ -75,7 +77,10 @@ class EventQueue:
                 if not self._queue:
                     return
                 happened = self._delivering = self._queue.popleft()
-            self._deliver(happened)
+            try:
+                self._deliver(happened)
+            except Exception:  # noqa: BLE001 - whatever it was, it is reported, and later events are delivered
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
             with self._changed:
                 self._delivering = None
                 self._changed.notify_all()

@@ -12,6 +12,7 @@ import select
 import socket
 import stat
 import struct
+import time
 from array import array
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from sandbox.guest import frames
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.plain_words import with_defaults, without_shell
 from sandbox.processes import Launched
+from sandbox.rpc.listen import TEMPORARY
 from sandbox.rpc.same_user import same_user
 
 if TYPE_CHECKING:
@@ -77,21 +79,30 @@ class Launches:
 
     def _start(self) -> None:
         """Starts one more thread that accepts. The caller holds the lock."""
+        Thread(target=self._accept, name="sandbox-launches", daemon=True).start()
         self._threads += 1
         self._idle += 1
-        Thread(target=self._accept, name="sandbox-launches", daemon=True).start()
 
     def _accept(self) -> None:
         """Serves one connection after another. Starts a thread to accept the next one when no other thread is idle."""
         while True:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # closed
+            except OSError as problem:
+                if problem.errno in TEMPORARY and not self._closed:
+                    time.sleep(0.1)  # out of descriptors, say: the socket itself still works
+                    continue
+                with self._lock:
+                    self._idle -= 1
+                    self._threads -= 1
+                return
             with self._lock:
                 self._idle -= 1
                 if self._idle == 0 and self._threads < _MOST and not self._closed:
-                    self._start()
+                    try:
+                        self._start()
+                    except RuntimeError:
+                        pass  # no thread can be started: the next launcher waits for this one
             try:
                 with connection:
                     if same_user(connection):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CONNECTIONS = 64
 _LAST_ANSWERS = 1.0  # seconds
-_TEMPORARY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
+TEMPORARY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
 class Listener:
@@ -76,10 +76,6 @@ class Listener:
 
     def _accept(self) -> None:
         """Accepts every waiting connection, then watches the socket again."""
-        from threading import Thread
-
-        from sandbox.rpc.same_user import same_user
-
         while True:
             try:
                 connection = socket.accept(self._socket)
@@ -89,42 +85,65 @@ class Listener:
                         self._watch = Watch([self._socket], self._knock)
                 return
             except OSError as problem:
-                if problem.errno in _TEMPORARY:
+                if problem.errno in TEMPORARY:
                     time.sleep(0.1)  # out of descriptors, say: the socket itself still works
                     continue
                 return
-            connection.setblocking(True)
-            sandbox = self._sandbox()
-            if sandbox is None or len(self._connections) >= _CONNECTIONS or not same_user(connection):
+            try:
+                admitted = self._admitted(connection)
+            except (OSError, RuntimeError):  # RuntimeError: no thread can be started
+                admitted = False
+            if not admitted:
+                with self._lock:
+                    self._connections.discard(connection)
                 connection.close()
-                continue
-            with self._lock:
-                self._connections.add(connection)
-            Thread(target=self._serve, args=(connection, sandbox), daemon=True).start()
-            del sandbox
+
+    def _admitted(self, connection: StandardSocket) -> bool:
+        """Starts to serve the connection. Returns False for one that is refused. Raises OSError and RuntimeError."""
+        from threading import Thread
+
+        from sandbox.rpc.same_user import same_user
+
+        connection.setblocking(True)
+        sandbox = self._sandbox()
+        if sandbox is None or len(self._connections) >= _CONNECTIONS or not same_user(connection):
+            return False
+        with self._lock:
+            self._connections.add(connection)
+        Thread(target=self._serve, args=(connection, sandbox), daemon=True).start()
+        return True
 
     def _serve(self, connection: StandardSocket, sandbox: Sandbox) -> None:
         from sandbox.rpc.current_sandbox import CurrentSandbox
         from sandbox.rpc.session import Session
 
-        with self._lock:
-            if self._current is None:  # shared: all connections together have one budget
-                self._current = CurrentSandbox(sandbox)
-        session = Session(connection.fileno(), connection.fileno(), self._current)
-        unsubscribe = sandbox.on_event(session.events.put)
         try:
-            session.run()
-        finally:
-            unsubscribe()
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # the other side closed it first
-            session.writer.close()
-            connection.close()
             with self._lock:
-                self._connections.discard(connection)
-                if not self._connections:
-                    self._current = None  # it holds the sandbox
-                assert self._changed is not None
-                self._changed.notify_all()
+                if self._current is None:  # shared: all connections together have one budget
+                    self._current = CurrentSandbox(sandbox)
+                current = self._current
+            try:
+                session = Session(connection.fileno(), connection.fileno(), current)
+            except OSError:
+                return  # out of descriptors: closing tells the client
+            unsubscribe = sandbox.on_event(session.events.put)
+            try:
+                session.run()
+            finally:
+                unsubscribe()
+                try:
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # the other side closed it first
+                session.writer.close()
+        finally:
+            self._left(connection)
+
+    def _left(self, connection: StandardSocket) -> None:
+        connection.close()
+        with self._lock:
+            self._connections.discard(connection)
+            if not self._connections:
+                self._current = None  # it holds the sandbox
+            assert self._changed is not None
+            self._changed.notify_all()

@@ -153,6 +153,8 @@ def _plain(method: methods.Method) -> RpcMethod:
 
 
 def _send_content(session: Session, call: Call, content: methods.FileContent) -> Answer:
+    if content.length > CONTENT_LIMIT:  # more than the file may have
+        content.length = min(content.length, max(0, content.size - content.offset))
     if content.length > CONTENT_LIMIT:
         raise Fault(
             errors.TOO_LARGE,

@@ -33,8 +33,8 @@ class ReverseCalls:
             self._next += 1
             id = f"hook-{self._next}"
             self._waiting[id] = answers
-        self._writer.send({"jsonrpc": "2.0", "method": "hook", "params": params, "id": id})
         try:
+            self._writer.send({"jsonrpc": "2.0", "method": "hook", "params": params, "id": id})
             patience = params["ask"]["timeout"] if "ask" in params else _TIMEOUT  # `on_ask` may ask a person
             answer = answers.get(timeout=patience)
         except Empty:
