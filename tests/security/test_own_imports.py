@@ -123,3 +123,17 @@ def test_with_an_overlay_the_virtual_environment_may_be_changed(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert not (project / ".venv/bin/new").exists()
+
+
+def test_an_environment_of_hard_links_is_frozen_as_a_whole(tmp_path: Path) -> None:
+    """As uv makes them: thousands of single mounts would not even fit into the plan."""
+    from sandbox.guards.freezing import further_names
+
+    (tmp_path / "env").mkdir()
+    (tmp_path / "other").mkdir()
+    for number in range(3):
+        (tmp_path / "env" / f"{number}.py").write_text("")
+        (tmp_path / "env" / f"{number}b.py").hardlink_to(tmp_path / "env" / f"{number}.py")
+    (tmp_path / "other" / "link.py").hardlink_to(tmp_path / "env" / "1.py")
+    directories = [str(tmp_path), str(tmp_path / "env"), str(tmp_path / "other")]
+    assert further_names([str(tmp_path / "env")], directories) == [str(tmp_path / "other" / "link.py")]

@@ -71,9 +71,10 @@ def _pin(covers: Covers, directory: str, visible: Sequence[str]) -> None:
 
 
 def further_names(frozen: Iterable[str], directories: Iterable[str]) -> list[str]:
-    """Hard links to frozen files: a tenant could change the file through any of them."""
+    """Hard links to frozen files, outside frozen directories: a tenant could change the file through any of them."""
     wanted: set[tuple[int, int]] = set()
-    for path in _files(frozen):
+    whole = list(frozen)
+    for path in _files(whole):
         info = os.lstat(path)
         if stat.S_ISREG(info.st_mode) and info.st_nlink > 1:
             wanted.add((info.st_dev, info.st_ino))
@@ -82,6 +83,8 @@ def further_names(frozen: Iterable[str], directories: Iterable[str]) -> list[str
     numbers = {number for _, number in wanted}
     found = []
     for directory in directories:
+        if beneath(directory, whole):
+            continue
         try:
             with os.scandir(directory) as entries:
                 candidates = [one.path for one in entries if one.inode() in numbers]
