@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 
-from sandbox.errors import ConfigError, InvalidArgument, SandboxError, message_of
+from sandbox.errors import ConfigError, InvalidArgument, SandboxError
 from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
-    from typing import Any, TypeVar
+    from typing import Any
 
-    N = TypeVar("N", int, float)
 
 PORT = 7777
 
@@ -59,6 +57,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _serve(arguments: Namespace) -> int:
+    from sandbox.cli.option_values import given
     from sandbox.cli.run import tell_ignored
     from sandbox.config.home import record_directory
     from sandbox.config.layers import resolve
@@ -93,14 +92,6 @@ def _serve(arguments: Namespace) -> int:
     )
     check(settings)
     return serve(Sandboxes(config_file=arguments.config, tell=tell_ignored), settings, new_token=arguments.new_token)
-
-
-def given(option: str, read: Callable[[str], N], text: str) -> N:
-    """An option's value. Raises InvalidArgument."""
-    try:
-        return read(text)
-    except ValueError as problem:
-        raise InvalidArgument("{option}: {problem}", option=option, problem=message_of(problem)) from None
 
 
 def _pool(size: int) -> int:

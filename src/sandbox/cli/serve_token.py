@@ -31,7 +31,7 @@ def run(words: list[str], arguments: Namespace) -> int:
 
 
 def _new(tokens: Tokens, arguments: Namespace) -> int:
-    from sandbox.cli.serve import given
+    from sandbox.cli.option_values import given
     from sandbox.config.units import seconds
 
     lifetime = None if arguments.expires is None else given("--expires", seconds, arguments.expires)

@@ -5,7 +5,6 @@ Quick to import, because every sandbox listens: the protocol itself is imported 
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from _weakref import ref
 
 from sandbox import sockets as socket
 from sandbox.readiness import Watch
+from sandbox.rpc.accept_errors import TEMPORARY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _CONNECTIONS = 64
 _LAST_ANSWERS = 1.0  # seconds
-TEMPORARY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
 class Listener:
