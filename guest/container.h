@@ -5,6 +5,7 @@
 #include "guest.h"
 
 bool container_connect(void);
+bool container_pipes(void);
 void container_enter(struct cbor setup);
 
 #endif

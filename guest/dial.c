@@ -110,6 +110,9 @@ bool dial_over(const struct job *job)
 /* The host wants no more of it: at once, whatever is still under way. */
 void dial_cancel(struct job *job)
 {
+	int fd = job->streams[job->streams[0].watch.fd < 0].watch.fd;
+	if (job->accepted) /* as the gate does elsewhere: the tenant sees a reset, not an orderly end */
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
 	watch_close(&job->report);
 	streams_close(job);
 	job_settle(job);

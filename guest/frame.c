@@ -22,10 +22,17 @@ struct queued {
 void channel_open(struct channel *ch, int fd, bool crosses)
 {
 	memset(ch, 0, sizeof *ch);
-	ch->fd = fd, ch->crosses = crosses;
+	ch->fd = ch->out = fd, ch->crosses = crosses;
 	ch->last = &ch->first;
 	if (!crosses) /* sockets say so call by call; the flag would be shared with whoever holds a copy */
 		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+void channel_write_to(struct channel *ch, int fd)
+{
+	ch->out = fd;
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
 static void queue_pop(struct channel *ch)
@@ -169,7 +176,7 @@ static ssize_t transmit(struct channel *ch, struct queued *q)
 	uint8_t *data = q->data + q->sent;
 	size_t size = q->size - q->sent;
 	if (!ch->crosses)
-		return write(ch->fd, data, size);
+		return write(ch->out, data, size);
 	union {
 		struct cmsghdr align;
 		char room[CMSG_SPACE(sizeof(int) * FDS_OUT)];

@@ -13,6 +13,7 @@ struct queued;
 
 struct channel {
 	int fd;
+	int out;      /* where we write: `fd`, but for a pair of pipes */
 	bool crosses; /* descriptors can cross: a Unix socket */
 	/* the frame that is coming in */
 	uint8_t head[4];
@@ -29,6 +30,7 @@ struct channel {
 
 void channel_open(struct channel *ch, int fd, bool crosses);
 void channel_close(struct channel *ch);
+void channel_write_to(struct channel *ch, int fd); /* framed: for pipes, which have one direction each */
 
 /* 1: `frame` is there, until channel_done(); 0: not yet; -1: the end, or a broken frame. */
 int channel_read(struct channel *ch, struct cbor *frame);

@@ -17,7 +17,7 @@ struct limit {
 
 /* What the set-up asked for and found; written before the first tenant, only read afterwards. */
 struct place {
-	bool walls, framed, container, network, allow_ptrace, count_memory, unix_sockets;
+	bool walls, framed, container, network, carried, allow_ptrace, count_memory, unix_sockets;
 	bool machine; /* we are the first process of a virtual machine */
 	bool image; /* an image's files are at `/`, and not to be trusted */
 	uint64_t uid, gid;
@@ -87,6 +87,8 @@ void landlock_apply(void);
 void install_filter(void);                     /* filter.c */
 bool filter_tenant(void);
 
+void gate_serve(void);                         /* gate.c: where the listening sockets cannot cross */
+void gate_answer(struct cbor frame);
 void serve(void);                              /* loop.c */
 
 #endif

@@ -15,7 +15,7 @@
 #define KILL_MOST_US 100000
 
 struct job *jobs;
-static uint64_t count;
+static uint64_t count, accepted;
 static int64_t kill_at = NEVER, kill_pause, kill_earliest;
 
 struct job *job_find(uint64_t id)
@@ -47,6 +47,18 @@ static void line_ready(struct watch *w, uint32_t events)
 	job_settle(job);
 }
 
+static void begin(struct job *job, uint64_t id)
+{
+	job->id = id;
+	job->deadline = NEVER;
+	job->master = job->report.fd = job->line.fd = job->own.fd = -1;
+	for (unsigned i = 0; i < 3; i++)
+		job->streams[i].watch.fd = -1;
+	job->next = jobs;
+	jobs = job;
+	count++;
+}
+
 /* A request for which no job can be made has broken the protocol: there is nobody to answer. */
 struct job *job_new(struct cbor request, bool command)
 {
@@ -57,22 +69,28 @@ struct job *job_new(struct cbor request, bool command)
 	if (!job || (place.framed ? !has_id || job_find(id) : !host.nfds))
 		leave(1);
 	job->command = command;
-	job->id = id;
-	job->deadline = NEVER;
-	job->master = job->report.fd = job->line.fd = job->own.fd = -1;
-	for (unsigned i = 0; i < 3; i++)
-		job->streams[i].watch.fd = -1;
+	begin(job, id);
 	if (!place.framed) {
 		channel_open(&job->own, channel_take(&host, 0), true);
 		job->line = (struct watch){.fd = job->own.fd, .ready = line_ready, .job = job};
 		watch_set(&job->line, EPOLLIN);
 	}
-	job->next = jobs;
-	jobs = job;
-	if (++count > place.jobs_most) {
+	if (count > place.jobs_most) {
 		job_refuse(job, "request", EAGAIN);
 		return NULL;
 	}
+	return job;
+}
+
+/* At most half of all jobs: a tenant who opens connections leaves room for the owner's requests. */
+struct job *job_accepted(uint64_t id)
+{
+	struct job *job = accepted < place.jobs_most / 2 ? calloc(1, sizeof *job) : NULL;
+	if (!job)
+		return NULL;
+	job->dialled = job->accepted = true;
+	accepted++;
+	begin(job, id);
 	return job;
 }
 
@@ -172,6 +190,7 @@ static void forget(struct job *job)
 	if (job->master >= 0)
 		close(job->master);
 	free(job->answer.data);
+	accepted -= job->accepted;
 	free(job);
 	count--;
 }
@@ -271,9 +290,8 @@ int64_t jobs_tick(int64_t now)
 		if (!job->reaped && job->deadline < wake)
 			wake = job->deadline;
 		if (job->reaped && !job->said && !job->killing && job->report.fd < 0) {
-			int64_t patience = job->quiet + GRACE_US;
-			if (now < patience && patience < wake)
-				wake = patience;
+			if (now + GRACE_US < wake)
+				wake = now + GRACE_US; /* who waits for output may wait in vain */
 			job_settle(job);
 		}
 	}

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #define CREDIT (256u << 10)    /* bytes of a framed stream that may be under way */
-#define GRACE_US 100000        /* how long a framed `exit` waits for output someone in the background still holds */
+#define GRACE_US 100000        /* how long a framed `exit` waits for more output of a terminal */
 #define NEVER INT64_MAX
 
 struct job;
@@ -26,6 +26,7 @@ struct stream {
 	struct watch watch;
 	unsigned number;  /* 0, 1 or 2 */
 	uint64_t credit;  /* 1, 2: what we may send. 0: what the host may */
+	uint64_t left;    /* 1, 2: what is still to be sent, of a command that has ended */
 	uint8_t *pending; /* 0: what the tenant has not taken yet */
 	size_t size;
 	bool ended;       /* 0: the host said so */
@@ -37,6 +38,7 @@ struct job {
 	struct job *next;
 	bool command;        /* or a helper */
 	bool dialled;        /* or a framed connection, which has no process */
+	bool accepted;       /* one that a tenant made */
 	pid_t pid;
 	pid_t group;         /* the command's process group: its own pid, or on a terminal that of the keeper's child */
 	bool terminal;
@@ -57,6 +59,7 @@ struct job {
 	bool end_session;    /* the others of its session end with the command */
 	bool vital;          /* nothing here works without it: when it fails, everything ends */
 	bool reaped, timed_out, killing, survivors, said;
+	bool counted;        /* what its streams hold at the end */
 	int status;
 	struct rusage usage;
 };
@@ -69,6 +72,7 @@ noreturn void leave(int status);
 /* job.c */
 extern struct job *jobs;
 struct job *job_new(struct cbor request, bool command);
+struct job *job_accepted(uint64_t id); /* a tenant's connection to the gate; NULL when there are too many */
 void job_say(struct job *job, struct out *out, const int *fds, size_t nfds);
 void job_frame(struct job *job, struct out *out, const char *t, unsigned more_keys);
 void job_fail(struct job *job, const char *step, int error);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static int epoll;
-static struct watch main_watch, signal_watch, owner_watch;
+static struct watch main_watch, out_watch, signal_watch, owner_watch;
 
 int64_t now_us(void)
 {
@@ -82,6 +82,8 @@ static void on_request(struct cbor request)
 		pause_start(request, cbor_is(t, "pause"));
 	else if (job)
 		command_frame(job, request);
+	else if (cbor_is(t, "datagram") && place.framed)
+		gate_answer(request);
 	else if (machine_request(request))
 		return;
 	else if (!place.framed || !(cbor_is(t, "in") || cbor_is(t, "credit") || cbor_is(t, "closed") || cbor_is(t, "signal") ||
@@ -106,6 +108,15 @@ static void main_ready(struct watch *w, uint32_t events)
 	}
 	if (place.framed)
 		streams_pump_all();
+}
+
+/* Of two pipes, the one that leads to the host. */
+static void out_ready(struct watch *w, uint32_t events)
+{
+	(void)w;
+	if (events & (EPOLLERR | EPOLLHUP) || channel_flush(&host))
+		leave(1);
+	streams_pump_all();
 }
 
 static void signal_ready(struct watch *w, uint32_t events)
@@ -146,16 +157,21 @@ noreturn void serve(void)
 	watch_signals();
 	main_watch = (struct watch){.fd = host.fd, .ready = main_ready};
 	watch_set(&main_watch, EPOLLIN);
+	out_watch = (struct watch){.fd = host.out != host.fd ? host.out : -1, .ready = out_ready};
 	owner_watch = (struct watch){.fd = place.owner, .ready = owner_ready};
 	watch_set(&owner_watch, EPOLLIN);
 	if (!signal_watch.events || !main_watch.events || (place.owner >= 0 && !owner_watch.events))
 		leave(1);
 	tripwires_serve();
+	if (place.framed)
+		gate_serve();
 	for (;;) {
 		struct epoll_event e;
 		int64_t wake = jobs_tick(now_us());
 		/* A host that does not read gets no new work done until it does. */
-		watch_set(&main_watch, (host.queued < QUEUE_MOST / 2 ? EPOLLIN : 0) | (host.queued ? EPOLLOUT : 0));
+		uint32_t write = host.queued ? EPOLLOUT : 0;
+		watch_set(&main_watch, (host.queued < QUEUE_MOST / 2 ? EPOLLIN : 0) | (out_watch.fd < 0 ? write : 0));
+		watch_set(&out_watch, write);
 		int64_t left = wake == NEVER ? NEVER : wake - now_us();
 		int wait_ms = left == NEVER ? -1 : left <= 0 ? 0 : left / 1000 >= 1 << 30 ? 1 << 30 : (int)((left + 999) / 1000);
 		int n = epoll_wait(epoll, &e, 1, wait_ms);

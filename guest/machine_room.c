@@ -56,7 +56,7 @@ static void show_again(struct cbor machine)
 		errno = EINVAL, fail("shown", NULL);
 	for (; count--; cbor_next(&item)) {
 		char *path = cbor_cstring(item);
-		struct stat st;
+		struct statx st;
 		if (!path || *path != '/')
 			errno = EINVAL, fail("shown", path);
 		int tree = open_tree(again, path + 1, OPEN_TREE_CLONE | AT_SYMLINK_NOFOLLOW);
@@ -64,14 +64,15 @@ static void show_again(struct cbor machine)
 			free(path);
 			continue;
 		}
-		if (tree < 0 || fstatat(tree, "", &st, AT_EMPTY_PATH))
+		/* As it is known: a provider answers only later. */
+		if (tree < 0 || statx(tree, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st))
 			fail("shown", path);
 		for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
 			*slash = 0;
 			mkdir(path + 1, 0755);
 			*slash = '/';
 		}
-		if (S_ISDIR(st.st_mode))
+		if (S_ISDIR(st.stx_mode))
 			mkdir(path + 1, 0755);
 		else
 			close(open(path + 1, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));

@@ -20,6 +20,7 @@
 
 #define VERSION 2
 #define CONTROL 3
+#define CONTROL_OUT 4 /* for a guest with two pipes */
 #if defined __x86_64__
 #define MACHINE "x86_64"
 #else
@@ -34,7 +35,7 @@ static void send_now(struct out *out, const int *fds, size_t nfds)
 	if (channel_send(&host, out, fds, nfds))
 		_exit(1);
 	while (host.first) { /* before the event loop there is nothing else to do than wait */
-		poll(&(struct pollfd){.fd = host.fd, .events = POLLOUT}, 1, -1);
+		poll(&(struct pollfd){.fd = host.out, .events = POLLOUT}, 1, -1);
 		if (channel_flush(&host))
 			_exit(1);
 	}
@@ -84,6 +85,7 @@ static struct cbor wait_for_setup(void)
 	if (!cbor_get(setup, "t", &t) || !cbor_is(t, "setup") || host.nfds > 1 ||
 	    !cbor_get_bool(setup, "walls", true, &place.walls) ||
 	    !cbor_get_bool(setup, "network", false, &place.network) ||
+	    !cbor_get_bool(setup, "carried", false, &place.carried) ||
 	    !cbor_get_bool(setup, "allow_ptrace", false, &place.allow_ptrace) ||
 	    !cbor_get_bool(setup, "count_memory", false, &place.count_memory) ||
 	    !cbor_get_bool(setup, "unix_sockets", true, &place.unix_sockets) ||
@@ -174,9 +176,9 @@ static void say_ready(void)
 	put_key_bool(&out, "low_ports", place.have_low_ports);
 	put_key_uint(&out, "tripwires", tripwires_count());
 	put_key_uint(&out, "missed", place.missed);
-	put_key_uint(&out, "fds", place.nsockets);
-	send_now(&out, place.sockets, place.nsockets);
-	for (size_t i = 0; i < place.nsockets; i++)
+	put_key_uint(&out, "fds", place.framed ? 0 : place.nsockets);
+	send_now(&out, place.sockets, place.framed ? 0 : place.nsockets);
+	for (size_t i = 0; i < place.nsockets && !place.framed; i++)
 		close(place.sockets[i]); /* now only the host has it */
 }
 
@@ -198,7 +200,7 @@ static void live_otherwise(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "--share"))
 		share(0, 1, argv + 2);
 	if (argc > 2 && !strcmp(argv[1], "--share-system"))
-		share_system(0, 1, argv[2]);
+		share_system(0, 1, argv + 2);
 	if (argc > 1 && !strcmp(argv[1], "--khz"))
 		machine_khz();
 	if (argc > 1 && !strcmp(argv[1], "--kvm"))
@@ -219,19 +221,22 @@ static bool is_framed(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	live_otherwise(argc, argv);
-	place.container = argc > 1 && !strcmp(argv[1], "--container");
-	if (place.container && !container_connect())
+	bool piped = argc > 1 && !strcmp(argv[1], "--container-stdio");
+	place.container = piped || (argc > 1 && !strcmp(argv[1], "--container"));
+	if (place.container && !(piped ? container_pipes() : container_connect()))
 		return 1;
 	/* Tenants must not get what the launcher left open. */
-	if (syscall(SYS_close_range, CONTROL + 1, ~0u, 0))
+	if (syscall(SYS_close_range, (piped ? CONTROL_OUT : CONTROL) + 1, ~0u, 0))
 		return 1;
 	place.machine = !place.container && machine_boot();
 	fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
 	signal(SIGPIPE, SIG_IGN);
-	place.framed = is_framed(argc, argv);
+	place.framed = piped || is_framed(argc, argv);
 	if (argc > 0)
 		take_name(argc, argv);
 	channel_open(&host, CONTROL, !place.framed);
+	if (piped)
+		channel_write_to(&host, CONTROL_OUT);
 	say_hello();
 	struct cbor setup = wait_for_setup();
 	limits_read(setup);

@@ -172,7 +172,7 @@ void network(struct cbor setup)
 		close(fresh); /* a writable /proc/sys */
 	if (!place.network)
 		return;
-	if (place.framed)
+	if (place.framed && !place.carried)
 		errno = EOPNOTSUPP, fail("network", NULL); /* sockets cannot cross a serial line */
 	int probe = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	bool six = probe >= 0;

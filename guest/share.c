@@ -195,7 +195,8 @@ static void handle_message(char *message, size_t size)
 	memcpy(&head, message, sizeof head);
 	if (head.len < sizeof head || head.len > size)
 		exit(1);
-	handle(&head, message + sizeof head, head.len - sizeof head);
+	if (!provided_request(message, head.len))
+		handle(&head, message + sizeof head, head.len - sizeof head);
 }
 
 /* A stream may end in the middle of nothing only. */
@@ -227,7 +228,10 @@ static bool confine(void)
 		snprintf(paths[count], sizeof *paths, "/%s", one->d_name);
 		if (!strcmp(one->d_name, ".") || !strcmp(one->d_name, "..") || is_of_qemu(one->d_name))
 			continue;
-		if (!statfs(paths[count], &fs) && fs.f_fsid.__val[0] != top_id.f_fsid.__val[0] && !is_for_sharing(&fs))
+		/* A provider answers when it likes: it is not asked, not even by the system's server, which has no business there. */
+		if (is_provided(paths[count]) && system_files)
+			continue;
+		if (!is_provided(paths[count]) && !statfs(paths[count], &fs) && fs.f_fsid.__val[0] != top_id.f_fsid.__val[0] && !is_for_sharing(&fs))
 			continue;
 		top[count] = (struct permission){paths[count], CHANGE};
 		count++;
@@ -295,6 +299,28 @@ static int control_end(void)
 	return is_socket(CONTROL) ? CONTROL : -1;
 }
 
+/* In the process of one provider. */
+static void serve_provided(int stream)
+{
+	char *request = aligned_alloc(4096, REQUEST_MOST + 4096);
+	while (request && poll(&(struct pollfd){.fd = stream, .events = POLLIN}, 1, locks_waited_for() ? TRY_AGAIN_MS : -1) >= 0) {
+		struct pollfd ready = {.fd = stream, .events = POLLIN};
+		if (poll(&ready, 1, 0) > 0 && !serve_request(stream, request))
+			return;
+		if (locks_waited_for())
+			locks_try_again();
+	}
+}
+
+static int disk_of(int bytes)
+{
+	if (!is_socket(bytes))
+		return -1; /* this machine has no disk for them */
+	if (!bytes_begin(bytes))
+		exit(0);
+	return bytes;
+}
+
 static void serve_files(int stream, int bytes, bool again)
 {
 	bool quiet = false;
@@ -305,21 +331,20 @@ static void serve_files(int stream, int bytes, bool again)
 	umask(0);
 	/* Nothing else of this user may look into us, and we hold nothing open that we were not told to. */
 	if (!request || !(data = aligned_alloc(4096, REQUEST_MOST)) || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) || !confine() ||
-	    (again && !share_restore(CONTROL)))
+	    (!system_files && !provided_begin(serve_provided)) || (again && !share_restore(CONTROL)))
 		exit(1);
 	wire_begin(stream);
-	if (!is_socket(bytes))
-		bytes = -1; /* this machine has no disk for them */
-	else if (!bytes_begin(bytes))
-		return;
+	bytes = disk_of(bytes);
 	if (again)
 		share_tell();
 	for (;;) {
-		struct pollfd ready[] = {{.fd = stream, .events = POLLIN}, {.fd = bytes, .events = POLLIN},
-					 {.fd = quiet ? -1 : changes, .events = POLLIN}, {.fd = control, .events = POLLIN},
-					 {.fd = quiet ? -1 : timer, .events = POLLIN}};
-		if (poll(ready, 5, locks_waited_for() ? TRY_AGAIN_MS : -1) < 0)
+		struct pollfd ready[5 + PROVIDERS_MOST] = {
+			{.fd = stream, .events = POLLIN}, {.fd = bytes, .events = POLLIN}, {.fd = quiet ? -1 : changes, .events = POLLIN},
+			{.fd = control, .events = POLLIN}, {.fd = quiet ? -1 : timer, .events = POLLIN}};
+		size_t others = provided_wait(ready + 5);
+		if (poll(ready, 5 + others, locks_waited_for() ? TRY_AGAIN_MS : -1) < 0)
 			return;
+		provided_ready(ready + 5);
 		if (ready[2].revents)
 			watch_events();
 		if (ready[3].revents && !on_control(stream, &quiet))
@@ -338,17 +363,23 @@ static void serve_files(int stream, int bytes, bool again)
 noreturn void share(int stream, int bytes, char **fixed)
 {
 	bool again = *fixed && !strcmp(*fixed, SAVED);
+	fixed += again;
+	while (*fixed && provided_word(*fixed))
+		fixed++;
 	if (!nodes_begin())
 		exit(1);
-	names_begin(fixed + again, false);
+	names_begin(fixed, false);
 	serve_files(stream, bytes, again);
 	exit(0);
 }
 
 /* With the table of a template's server, or, in the making of one, leaving such a table behind. */
-noreturn void share_system(int stream, int bytes, const char *table)
+noreturn void share_system(int stream, int bytes, char **words)
 {
 	static char *none[] = {NULL};
+	const char *table = *words;
+	while (*++words && provided_word(*words))
+		;
 	bool again = !strcmp(table, SAVED);
 	int empty = again ? -1 : open(table, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); /* now: soon it is out of reach */
 	system_files = true;

@@ -77,6 +77,7 @@ void directory_close(struct node *node);
 void wire_begin(int stream);
 bool wire_read(int from, void *buffer, size_t size);
 void wire_send(int to, const void *head, size_t head_size, const void *body, size_t size);
+void wire_raw(const char *message, size_t size);
 void wire_request(uint64_t unique);
 uint64_t wire_current(void);
 void answer(int error, const void *body, size_t size);
@@ -89,6 +90,8 @@ void notify_content(const struct node *node, const char *content, size_t size);
 void notify_inode(const struct node *node, bool content);
 
 /* share_names.c: what is where */
+int look_at(int directory, const char *name, struct stat *st); /* 0, or -1 with errno */
+int look_into(int fd, struct stat *st);
 void names_begin(char **fixed, bool system);
 bool is_of_qemu(const char *name); /* of an entry of `/` */
 bool good_name(const char *name);
@@ -154,6 +157,7 @@ void locks_try_again(void);
 
 /* share_watch.c */
 int watch_begin(void);                  /* a descriptor to poll, or -1 */
+void watch_none(void);
 void watch_directory(struct node *node, int directory);
 void watch_end(struct node *node);
 void watch_events(void);
@@ -180,8 +184,20 @@ void nodes_again(void);                         /* afterwards */
 bool handle_again(uint64_t number, struct node *node, int flags, bool directory, bool lost);
 unsigned device_number(dev_t device);           /* a small one, for each file system outside */
 void device_again(dev_t device, unsigned number);
+void devices_from(unsigned number);
+
+/* share_provided.c: files of providers, each by a server of its own */
+#define PROVIDERS_MOST 64
+struct pollfd;
+bool provided_word(const char *word);                    /* one of the words that we were started with */
+bool provided_begin(void (*serve)(int stream));          /* `serve`: for their processes, until the stream ends */
+bool provided_request(char *message, size_t size);       /* whether it was one of theirs */
+bool provided_entry(const struct node *parent, const char *name, struct fuse_entry_out *out); /* false: there is none */
+bool is_provided(const char *path);
+size_t provided_wait(struct pollfd *ready);              /* how many, at most PROVIDERS_MOST */
+void provided_ready(const struct pollfd *ready);
 
 noreturn void share(int stream, int bytes, char **fixed); /* share.c */
-noreturn void share_system(int stream, int bytes, const char *table);
+noreturn void share_system(int stream, int bytes, char **words);
 
 #endif

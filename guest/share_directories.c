@@ -40,7 +40,7 @@ static int open_beneath(int parent, struct node *node)
 	int fd = openat(parent, node->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
-	if (fstat(fd, &st) || st.st_dev != node->device || st.st_ino != node->inode) {
+	if (look_into(fd, &st) || st.st_dev != node->device || st.st_ino != node->inode) {
 		close(fd);
 		errno = ESTALE; /* another one by that name: the kernel looks again */
 		return -1;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define PROC_MAGIC 0x9fa0
@@ -30,9 +31,38 @@ void names_begin(char **fixed, bool system)
 static dev_t seen[256];
 static size_t nseen;
 
+#define DEVICE 0xffffffffu
+#define MOUNT_ID 0x1000u /* STATX_MNT_ID and its place, of Linux 5.8, which the C library does not know */
+#define MOUNT_ID_AT 0x90
+
+/* As fstatat(), without following a link. In its upper bits `st_dev` has the number of the mount: what the room shows twice, once to be
+ * written and once only read, is two files to us. */
+int look_at(int directory, const char *name, struct stat *st)
+{
+	struct statx x;
+	if (statx(directory, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, STATX_BASIC_STATS | MOUNT_ID, &x))
+		return -1;
+	uint64_t mount = 0;
+	if (x.stx_mask & MOUNT_ID)
+		memcpy(&mount, (char *)&x + MOUNT_ID_AT, sizeof mount);
+	*st = (struct stat){
+		.st_dev = (makedev(x.stx_dev_major, x.stx_dev_minor) & DEVICE) | mount << 32, .st_ino = x.stx_ino, .st_mode = x.stx_mode,
+		.st_nlink = x.stx_nlink, .st_uid = x.stx_uid, .st_gid = x.stx_gid, .st_rdev = makedev(x.stx_rdev_major, x.stx_rdev_minor),
+		.st_size = (off_t)x.stx_size, .st_blksize = x.stx_blksize, .st_blocks = (blkcnt_t)x.stx_blocks,
+		.st_atim = {x.stx_atime.tv_sec, x.stx_atime.tv_nsec}, .st_mtim = {x.stx_mtime.tv_sec, x.stx_mtime.tv_nsec},
+		.st_ctim = {x.stx_ctime.tv_sec, x.stx_ctime.tv_nsec}};
+	return 0;
+}
+
+int look_into(int fd, struct stat *st)
+{
+	return look_at(fd, "", st);
+}
+
 unsigned device_number(dev_t device)
 {
 	size_t i;
+	device &= DEVICE;
 	for (i = 0; i < nseen && seen[i] != device; i++)
 		;
 	if (i == nseen && nseen < 256)
@@ -40,9 +70,17 @@ unsigned device_number(dev_t device)
 	return (unsigned)i;
 }
 
+/* Those before are somebody else's, whose files have the same kernel. */
+void devices_from(unsigned number)
+{
+	for (nseen = 0; nseen < number && nseen < 256; nseen++)
+		seen[nseen] = (dev_t)-1;
+}
+
 /* A clone's files keep the numbers that programs have seen, where they can. */
 void device_again(dev_t device, unsigned number)
 {
+	device &= DEVICE;
 	for (size_t i = 0; i < nseen; i++)
 		if (seen[i] == device)
 			return;
@@ -166,11 +204,15 @@ bool good_name(const char *name)
 bool enter(struct node *parent, const char *name, struct fuse_entry_out *out)
 {
 	struct stat st;
+	if (provided_entry(parent, name, out)) {
+		errno = ENOENT;
+		return out->nodeid; /* 0: the system's server, which knows none */
+	}
 	int directory = node_directory(parent);
 	if (directory < 0)
 		return false;
 	watch_directory(parent, directory); /* first: what changes from here on is seen */
-	return !fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) && enter_found(parent, directory, name, st, out);
+	return !look_at(directory, name, &st) && enter_found(parent, directory, name, st, out);
 }
 
 bool enter_found(struct node *parent, int directory, const char *name, struct stat st, struct fuse_entry_out *out)
@@ -225,13 +267,13 @@ static bool look(struct node *node, struct stat *st)
 {
 	const char *name;
 	if (node == node_root())
-		return !fstat(node_directory(node), st);
+		return !look_into(node_directory(node), st);
 	int directory = node_place(node, &name);
-	if (directory >= 0 && !fstatat(directory, name, st, AT_SYMLINK_NOFOLLOW) && st->st_dev == node->device &&
+	if (directory >= 0 && !look_at(directory, name, st) && st->st_dev == node->device &&
 	    st->st_ino == node->inode)
 		return true;
 	if (node->open >= 0)
-		return !fstat(node->open, st);
+		return !look_into(node->open, st);
 	errno = ENOENT;
 	return false;
 }

@@ -98,7 +98,7 @@ bool nodes_begin(void)
 {
 	struct stat st;
 	root = new_node();
-	if (!root || stat("/", &st))
+	if (!root || look_at(AT_FDCWD, "/", &st))
 		return false;
 	root->lookups = 1;
 	root->device = st.st_dev, root->inode = st.st_ino;
@@ -235,7 +235,7 @@ static struct node *child(struct node *parent, const char *name)
 {
 	struct stat st;
 	int fd = node_directory(parent);
-	if (fd < 0 || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
+	if (fd < 0 || look_at(fd, name, &st))
 		return NULL;
 	for (struct node *node = *chain(st.st_dev, st.st_ino); node; node = node->next)
 		if (node->device == st.st_dev && node->inode == st.st_ino)

@@ -65,7 +65,7 @@ int open_file(struct node *node, int flags)
 	if (fd < 0)
 		return -1;
 	errno = EACCES;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_dev != node->device || st.st_ino != node->inode) {
+	if (look_into(fd, &st) || !S_ISREG(st.st_mode) || st.st_dev != node->device || st.st_ino != node->inode) {
 		close(fd);
 		return -1;
 	}
@@ -93,7 +93,7 @@ static void give_content(struct node *node, int fd, int flags)
 {
 	static char content[GIVEN_MOST];
 	struct stat st;
-	if (node->handles != 1 || (flags & O_ACCMODE) != O_RDONLY || fstat(fd, &st) || !st.st_size || st.st_size > GIVEN_MOST ||
+	if (node->handles != 1 || (flags & O_ACCMODE) != O_RDONLY || look_into(fd, &st) || !st.st_size || st.st_size > GIVEN_MOST ||
 	    !memcmp(&node->given, &st.st_ctim, sizeof st.st_ctim))
 		return;
 	if (pread(fd, content, sizeof content, 0) == st.st_size) {
@@ -142,7 +142,7 @@ void create(struct node *parent, const struct fuse_create_in *in, const char *na
 	errno = EACCES;
 	watch_directory(parent, directory);
 	/* Not looked for by its name: the host may have taken that away already, and whoever made the file has it all the same. */
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !enter_found(parent, directory, name, st, &out.entry) ||
+	if (look_into(fd, &st) || !S_ISREG(st.st_mode) || !enter_found(parent, directory, name, st, &out.entry) ||
 	    !answer_open(node_of(out.entry.nodeid), fd, &out.open)) {
 		failed();
 		close(fd);
@@ -201,7 +201,7 @@ void do_write(const struct fuse_write_in *in, size_t size)
 		failed();
 		return;
 	}
-	if (!fstat(handle->fd, &st))
+	if (!look_into(handle->fd, &st))
 		node_told(handle->node, &st);
 	out.size = (uint32_t)wrote;
 	answer(0, &out, sizeof out);
@@ -318,7 +318,7 @@ void reserve(const struct fuse_fallocate_in *in)
 	struct handle *handle = handle_of(in->fh);
 	struct stat st;
 	bool good = handle && handle->fd >= 0 && !fallocate(handle->fd, (int)in->mode, (off_t)in->offset, (off_t)in->length);
-	if (good && !fstat(handle->fd, &st))
+	if (good && !look_into(handle->fd, &st))
 		node_told(handle->node, &st);
 	done(good);
 }

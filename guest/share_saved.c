@@ -54,7 +54,7 @@ static bool is_there(struct node *node, struct stat *st)
 {
 	const char *name;
 	int directory = node_place(node, &name);
-	return directory >= 0 && !fstatat(directory, name, st, AT_SYMLINK_NOFOLLOW) && st->st_dev == node->device &&
+	return directory >= 0 && !look_at(directory, name, st) && st->st_dev == node->device &&
 	       st->st_ino == node->inode;
 }
 
@@ -177,7 +177,7 @@ static bool find_again(struct node *node, const struct saved_node *saved, bool p
 	struct stat st;
 	const char *name;
 	int directory = node_place(node, &name);
-	bool found = directory >= 0 && !fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW);
+	bool found = directory >= 0 && !look_at(directory, name, &st);
 	if (node->fixed && saved->there && saved->regular && (!found || st.st_ino != saved->inode || !same(saved, &st))) {
 		snprintf(said, room, "changed: %s", node->name);
 		return false;

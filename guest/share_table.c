@@ -26,7 +26,7 @@ static void save(struct node *node)
 	struct stat st;
 	const char *name;
 	int directory = node->lookups && node->parent ? node_place(node, &name) : -1;
-	if (directory < 0 || fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW))
+	if (directory < 0 || look_at(directory, name, &st))
 		return;
 	fprintf(table, RECORD, node_id(node), node_id(node->parent), node->lookups, (uint64_t)st.st_ino, (uint64_t)st.st_size,
 		nanoseconds(st.st_mtim), nanoseconds(st.st_ctim));
@@ -53,7 +53,7 @@ static bool load(const char *record)
 	struct stat st = {.st_ino = inode};
 	int directory = above ? node_directory(above) : -1;
 	/* One that is another file now, or none, keeps its place in the table: the engine has the kernel forget it. */
-	if (directory < 0 || fstatat(directory, record + at, &st, AT_SYMLINK_NOFOLLOW))
+	if (directory < 0 || look_at(directory, record + at, &st))
 		st = (struct stat){.st_ino = inode};
 	return above && node_restore(id, above, record + at, lookups, &st);
 }

@@ -23,6 +23,14 @@ int watch_begin(void)
 	return queue = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 }
 
+/* In a process that was made after the other had begun. */
+void watch_none(void)
+{
+	if (queue >= 0)
+		close(queue);
+	queue = -1;
+}
+
 /* File systems whose every change passes through the files that are watched. Others change from elsewhere (a network, a
  * program, a layer below). */
 static bool tells_all(int directory)
@@ -87,7 +95,7 @@ static void entry_changed(struct node *directory, const char *name)
 	struct node *known = node_named(directory, name);
 	struct stat st;
 	int fd = node_directory(directory);
-	bool there = fd >= 0 && !fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW);
+	bool there = fd >= 0 && !look_at(fd, name, &st);
 	if (known && there && known->device == st.st_dev && known->inode == st.st_ino)
 		return;
 	if (!known && (!there || !directory->missing))
@@ -100,7 +108,7 @@ static void file_changed(struct node *directory, const char *name)
 	struct node *known = node_named(directory, name);
 	struct stat st;
 	int fd = node_directory(directory);
-	if (!known || fd < 0 || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) || st.st_ino != known->inode)
+	if (!known || fd < 0 || look_at(fd, name, &st) || st.st_ino != known->inode)
 		return;
 	known->linked = S_ISREG(st.st_mode) && st.st_nlink > 1;
 	if (known->size == st.st_size && !memcmp(&known->changed, &st.st_ctim, sizeof st.st_ctim))

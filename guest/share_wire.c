@@ -58,6 +58,12 @@ void wire_send(int to, const void *head, size_t head_size, const void *body, siz
 	}
 }
 
+/* Said by somebody else. */
+void wire_raw(const char *message, size_t size)
+{
+	wire_send(stream, message, size, NULL, 0);
+}
+
 void answer(int error, const void *body, size_t size)
 {
 	struct fuse_out_header head = {(uint32_t)(sizeof head + (error ? 0 : size)), -error, unique};

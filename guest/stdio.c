@@ -9,10 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define CHUNK 65536
+#define TERMINAL_LEFT (1u << 20) /* of a terminal whose command has ended */
 #define BACKLOG (1u << 20) /* of the main stream: enough to keep it busy, and no stream adds to more */
 
 static void give_credit(struct job *job, uint64_t n)
@@ -56,7 +58,8 @@ static void say_output(struct job *job, unsigned number, const void *data, size_
 
 static void arm_output(struct stream *s)
 {
-	watch_set(&s->watch, s->credit && host.queued < BACKLOG ? EPOLLIN : 0);
+	bool over = s->watch.job && s->watch.job->counted && !s->left;
+	watch_set(&s->watch, !over && s->credit && host.queued < BACKLOG ? EPOLLIN : 0);
 }
 
 static void output_ready(struct watch *w, uint32_t events)
@@ -65,14 +68,19 @@ static void output_ready(struct watch *w, uint32_t events)
 	struct stream *s = w == &job->streams[1].watch ? &job->streams[1] : &job->streams[2];
 	uint8_t data[CHUNK];
 	(void)events;
-	ssize_t n = read(w->fd, data, s->credit < CHUNK ? s->credit : CHUNK);
+	uint64_t most = s->credit < CHUNK ? s->credit : CHUNK;
+	ssize_t n = read(w->fd, data, job->counted && s->left < most ? s->left : most);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n > 0) {
 		s->credit -= (uint64_t)n;
 		job->quiet = now_us();
 		say_output(job, s->number, data, (size_t)n);
+		if (job->counted)
+			s->left -= (uint64_t)n;
 		arm_output(s);
+		if (job->counted && !s->left)
+			job_settle(job);
 		return;
 	}
 	say_output(job, s->number, NULL, 0); /* the end; on a terminal it is EIO */
@@ -213,13 +221,29 @@ static bool unread(const struct stream *s)
 	return poll(&(struct pollfd){.fd = s->watch.fd, .events = POLLIN}, 1, 0) > 0;
 }
 
-/* Whether more output may come: the last of it is not long ago, or some is there that the host has no room for, or that we
- * have not come to yet. */
-bool streams_flowing(struct job *job, int64_t now)
+/* What the command itself wrote is in its pipes when it ends. What comes later is from somebody it left behind, who may go on for
+ * ever. A terminal does not say how much is under way: there it is what comes before a pause, within a limit. */
+static void count_left(struct job *job)
 {
+	job->counted = true;
 	for (unsigned i = 1; i < 3; i++) {
 		struct stream *s = &job->streams[i];
-		if (s->watch.fd >= 0 && (now < job->quiet + GRACE_US || !s->credit || host.queued >= BACKLOG || unread(s)))
+		int size = 0;
+		if (s->watch.fd >= 0 && !job->terminal)
+			ioctl(s->watch.fd, FIONREAD, &size);
+		s->left = job->terminal ? TERMINAL_LEFT : (uint64_t)size;
+		arm_output(s);
+	}
+}
+
+/* Whether output of a command that has ended is still to be sent: somebody may have taken it out of the pipe, too. */
+bool streams_flowing(struct job *job, int64_t now)
+{
+	if (!job->counted)
+		count_left(job);
+	for (unsigned i = 1; i < 3; i++) {
+		struct stream *s = &job->streams[i];
+		if (s->watch.fd >= 0 && s->left && (unread(s) || (job->terminal && now < job->quiet + GRACE_US)))
 			return true;
 	}
 	return false;

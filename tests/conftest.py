@@ -10,6 +10,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.sandboxes import configure
+
 pytest_plugins = [
     "tests.network.room",
     "tests.network.furnished",
@@ -17,6 +19,7 @@ pytest_plugins = [
     "tests.engine_choice",
     "tests.engines.container_engines",
     "tests.engines.machines",
+    "tests.engines.apple_engine",
 ]
 
 #: Everything here is about walls. Elsewhere a module or a test says so: `pytestmark = pytest.mark.walls`.
@@ -71,8 +74,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _home_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _home_of_its_own(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No test writes into the user's own record, registry or config, or reads them."""
-    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path_factory.getbasetemp() / "sandbox-home"))
+    place = tmp_path_factory.getbasetemp() / "sandbox-home"
+    configure(request.config, place)
+    monkeypatch.setenv("SANDBOX_HOME", str(place))
     # One authority for all of them: to make it anew takes a tenth of a second.
     monkeypatch.setenv("SANDBOX_AUTHORITY", str(tmp_path_factory.getbasetemp() / "sandbox-authority"))

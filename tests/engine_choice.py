@@ -1,8 +1,10 @@
-"""`pytest --engine qemu tests/security`: the suites about walls over another engine. A plugin of tests/conftest.py.
+"""`pytest --engine qemu tests/security`: the suites about walls, and the API's, over another engine (also "docker",
+"podman", and "framed" for tests/api). A plugin of tests/conftest.py.
 
-`auto` then means that engine, so a test needs no change. What is not about an engine's walls is left out: tests without
-a sandbox, and tests that say `@pytest.mark.process_walls` (they look at what only process walls have). `--results FILE`
-notes how each test ended, for the column of docs/attacks.md (scripts/attacks).
+`auto` then means that engine, so a test needs no change. A `sandbox` command that a test starts is told by the user's
+configuration, where that is ours: `home` of tests/sandboxes.py, and the one that every test has. What is not about an
+engine's walls is left out: tests that say `@pytest.mark.process_walls` (they look at what only process walls have).
+`--results FILE` notes how each test ended, for the column of docs/attacks.md (scripts/attacks).
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-#: Fixtures that start a `sandbox` process of their own, which would take the engine of this machine.
+from tests.sandboxes import CONFIGURED
+
+#: Fixtures that start a `sandbox` process of their own.
 OTHER_PROCESSES = {"cli", "rpc", "home"}
 
 
@@ -25,14 +29,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--engine") is None:
         return
-    left_out = [item for item in items if not _is_about_an_engine(item)]
+    apart = config.getoption("--engine") not in CONFIGURED
+    left_out = [item for item in items if not _is_about_an_engine(item, apart)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
 
 
-def _is_about_an_engine(item: pytest.Item) -> bool:
+def _is_about_an_engine(item: pytest.Item, apart: bool) -> bool:
+    """`apart`: a `sandbox` process would take the engine of this machine."""
     used = set(getattr(item, "fixturenames", ()))
-    return item.get_closest_marker("process_walls") is None and not used & OTHER_PROCESSES
+    if item.path.parent.name == "api":
+        return "engine" in used  # the API's suite passes it on to other processes, too
+    return item.get_closest_marker("process_walls") is None and not (apart and used & OTHER_PROCESSES)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +48,9 @@ def _chosen_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     engine = request.config.getoption("--engine")
     if engine == "qemu":
         request.getfixturevalue("machines")
-    if engine is not None:
+    if engine == "apple-container":
+        request.getfixturevalue("apple")
+    if engine is not None and engine != "framed":
         monkeypatch.setattr("sandbox.engines.choose._on_linux", lambda mode: engine)
 
 

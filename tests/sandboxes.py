@@ -14,11 +14,23 @@ import pytest
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
+#: What `--engine` (tests/engine_choice.py) can say to `sandbox` processes, too.
+CONFIGURED = {"qemu"}
+
+
+def configure(config: pytest.Config, home: Path) -> None:
+    """Has `sandbox` processes with that SANDBOX_HOME take the engine of `--engine`."""
+    engine = config.getoption("--engine")
+    if engine in CONFIGURED:
+        home.mkdir(mode=0o700, exist_ok=True)
+        (home / "config.yaml").write_text(f"engine: {engine}\n")
+
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """SANDBOX_HOME. Whatever still runs there at the end of the test is ended."""
     place, project = tmp_path / "home", tmp_path / "project"
+    configure(request.config, place)
     project.mkdir()
     monkeypatch.setenv("SANDBOX_HOME", str(place))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

@@ -14,7 +14,6 @@ LONGEST_CLASS = 250
 
 #: Classes that are longer, how long they may be, and why. Shorten the number when the class gets shorter.
 LONGER = {
-    "src/sandbox/client.py: Client": (330, "one short documented method for each of `Sandbox`'s: a table, not a logic"),
     "src/sandbox/aio.py: AsyncSandbox": (300, "the same methods again, each one await of a thread"),
     "src/sandbox/network/gate_thread.py: GateThread": (270, "the gate's whole life, from the plan on, under one lock"),
     "src/sandbox/asks/pending.py: Asks": (290, "a question's life from asking to its answer, under one lock"),

@@ -73,7 +73,7 @@ def test_importing_the_package_loads_almost_none_of_it() -> None:
     assert loaded == "['sandbox.wiring']\n"  # two names, and no import of its own
 
 
-def test_every_error_of_ours_is_one_family() -> None:
+def test_all_errors_are_one_family() -> None:
     from sandbox import errors
 
     raised = [one for one in inspect.getmembers(errors, inspect.isclass) if issubclass(one[1], BaseException)]

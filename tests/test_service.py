@@ -81,7 +81,7 @@ def test_what_does_not_exist_is_not_found(sandboxes: Sandboxes) -> None:
             act("vm-00000000")
 
 
-def test_what_a_project_asked_for_in_vain_is_told_and_on_the_record(
+def test_what_a_project_asked_for_in_vain_is_shown_and_recorded(
     sandboxes: Sandboxes, ignored: list[Widening], home: Path
 ) -> None:
     Path(".sandbox").mkdir()

@@ -17,7 +17,7 @@ from typing import Any
 import simpy
 
 from bench.scale.costs import Costs, Step
-from bench.scale.queues import Servers
+from bench.scale.queues import Servers, SharedCores
 
 Steps = Generator[Any, Any, None]
 TOLD = 5.0  # seconds until the loss of a node is noticed
@@ -43,6 +43,7 @@ class Shape:
     shippers: int = 16  # which take the nodes' records in …
     entry: float = 5e-5  # … at so many seconds each
     one_machine: bool = False  # all nodes share the cores of one: how a small cluster is tried out
+    others: float = 0.0  # programs that use that machine, too
 
 
 @dataclass
@@ -86,8 +87,11 @@ class Cluster:
         self.counts = Counts()
         self.control = Servers(shape.schedulers)
         self.records = Servers(shape.shippers)
-        shared = Servers(shape.cores) if shape.one_machine else None
-        self.nodes = [Node(shape, shared or Servers(shape.cores)) for _ in range(shape.nodes)]
+        self.nodes = [Node(shape, Servers(shape.cores)) for _ in range(shape.nodes)]
+        self._shared = SharedCores(self.env, shape.cores, shape.others)
+        self._turns = (
+            {node: simpy.Resource(self.env, shape.servers) for node in self.nodes} if shape.one_machine else {}
+        )
         self._line: deque[simpy.Event] = deque()
         self._jobs = 0
         self._attempts: dict[int, tuple[int, float]] = {}  # of each job that runs, and since when it is asked for
@@ -167,9 +171,19 @@ class Cluster:
     def work(self, node: Node, step: Step) -> Steps:
         """A request. It ends when the interpreter had its turn with it and the cores did all of its work."""
         if self.shape.one_machine:
-            yield self._until(node.cores.take(self.env.now, step.client))
+            yield from self._work_shared(node, step)
+            return
         interpreted = node.interpreters.take(self.env.now, step.server) + step.others
         yield self._until(max(interpreted, node.cores.take(self.env.now, step.cpu)) + step.idle)
+
+    def _work_shared(self, node: Node, step: Step) -> Steps:
+        """The same where all nodes, those who ask and other programs share the cores of one machine."""
+        yield self._shared.work(step.client)
+        with self._turns[node].request() as turn:
+            yield turn
+            yield self._shared.work(step.server)
+        yield self._shared.work(step.others)
+        yield self.env.timeout(step.idle)
 
     def _until(self, moment: float) -> simpy.Event:
         return self.env.timeout(max(0.0, moment - self.env.now))

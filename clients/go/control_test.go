@@ -113,7 +113,7 @@ func TestDiscardEndsTheSandboxAndItsChanges(t *testing.T) {
 	}
 }
 
-func TestStatsTellWhatIsUsed(t *testing.T) {
+func TestStatsShowWhatIsUsed(t *testing.T) {
 	vm := create(t, &sandbox.Config{Resources: sandbox.Resources{Lifetime: time.Hour}})
 	process, err := vm.Start(background, "while :; do :; done")
 	if err != nil {
@@ -156,7 +156,7 @@ func TestALifetimeEndsTheSandboxAndCanBeExtended(t *testing.T) {
 	}
 }
 
-func TestEventsTellOfACommandFromItsStartToItsEnd(t *testing.T) {
+func TestEventsFollowACommandFromItsStartToItsEnd(t *testing.T) {
 	vm := create(t, nil)
 	before := time.Now()
 	run(t, vm, "true")
@@ -208,8 +208,28 @@ func TestAttachTakesAShortIDAndKnowsTheSandbox(t *testing.T) {
 	if _, err := sandbox.Attach(vm.ID()); !errors.Is(err, sandbox.ErrClosed) || strings.Contains(err.Error(), "/proc") {
 		t.Errorf("%v", err)
 	}
-	if _, err := sandbox.Attach("vm-nowhere"); err == nil || !strings.Contains(err.Error(), "vm-nowhere") {
+	if _, err := sandbox.Attach("vm-nowhere"); !errors.Is(err, sandbox.ErrNotFound) || !strings.Contains(err.Error(), "vm-nowhere") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestWhatIsNotThereIsErrNotFound(t *testing.T) {
+	vm := create(t, nil)
+	manager := state.NewStateManager()
+	for name, err := range map[string]error{
+		"Attach":  second(sandbox.Attach("vm-nowhere")),
+		"Get":     second(manager.Get("vm-nowhere")),
+		"Kill":    manager.Kill("vm-nowhere"),
+		"Remove":  manager.Remove("vm-nowhere"),
+		"Connect": second(vm.Connect(background, "no-such-command")),
+		"Answer":  vm.Answer(background, 99, sandbox.Deny),
+	} {
+		if !errors.Is(err, sandbox.ErrNotFound) {
+			t.Errorf("%s returned %v", name, err)
+		}
+	}
+	if err := manager.Remove(vm.ID()); err == nil || errors.Is(err, sandbox.ErrNotFound) {
+		t.Errorf("a sandbox that runs cannot be removed, but it is there: %v", err)
 	}
 }
 
@@ -280,40 +300,71 @@ func TestEveryMethodEndsWithItsContext(t *testing.T) {
 	vm := create(t, nil)
 	ctx, cancel := context.WithCancel(background)
 	cancel()
-	for name, err := range map[string]error{
-		"Exec":          second(vm.Exec(ctx, "true")),
-		"ExecStream":    second(vm.ExecStream(ctx, "true")),
-		"Start":         second(vm.Start(ctx, "true")),
-		"Connect":       second(vm.Connect(ctx, "name")),
-		"Processes":     second(vm.Processes(ctx)),
-		"Stats":         second(vm.Stats(ctx)),
-		"Extend":        vm.Extend(ctx, sandbox.Lifetime(time.Hour)),
-		"Ports":         second(vm.Ports(ctx)),
-		"UpdateNetwork": vm.UpdateNetwork(ctx, nil),
-		"Asks":          second(vm.Asks(ctx, false)),
-		"Answer":        vm.Answer(ctx, 1, sandbox.Deny),
-		"Dial":          second(vm.Dial(ctx, "tcp", "127.0.0.1:80")),
-		"Changes":       second(vm.Changes(ctx)),
-		"Apply":         second(vm.Apply(ctx, nil)),
-		"ApplyAll":      second(vm.ApplyAll(ctx)),
-		"Discard":       vm.Discard(ctx),
-		"ReadFile":      second(vm.ReadFileContext(ctx, "/tmp/x")),
-		"WriteFile":     vm.WriteFileContext(ctx, "/tmp/x", nil, 0o644),
-		"ListFiles":     second(vm.ListFilesContext(ctx, "/tmp")),
-		"Stat":          second(vm.Stat(ctx, "/tmp")),
-		"Mkdir":         vm.Mkdir(ctx, "/tmp/x"),
-		"Remove":        vm.Remove(ctx, "/tmp/x", true),
-		"Rename":        vm.Rename(ctx, "/tmp/x", "/tmp/y"),
-		"Symlink":       vm.Symlink(ctx, "/tmp/x", "/tmp/y"),
-		"ReadLink":      second(vm.ReadLink(ctx, "/tmp/x")),
-		"Attach":        second(sandbox.AttachContext(ctx, vm.ID())),
-		"List":          second(state.NewStateManager().ListContext(ctx)),
-		"Get":           second(state.NewStateManager().GetContext(ctx, vm.ID())),
-		"Kill":          state.NewStateManager().KillContext(ctx, vm.ID()),
-	} {
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("%s returned %v", name, err)
+	server := sandbox.Server{URL: "http://127.0.0.1:1", Token: "token"}
+	tested := map[string]bool{}
+	for _, of := range []interface{}{vm, vm.Desktop(), state.NewStateManager(), server} {
+		for name, err := range calledWith(ctx, of) {
+			tested[name] = true
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s returned %v", name, err)
+			}
 		}
 	}
-	run(t, vm, "test ! -e /tmp/x")
+	for name, err := range map[string]error{
+		"Create":        second(sandbox.Create(ctx, nil)),
+		"Connect":       second(sandbox.Connect(ctx, "http://127.0.0.1:1", "token", nil)),
+		"Restore":       second(sandbox.Restore(ctx, "x", nil)),
+		"AttachContext": second(sandbox.AttachContext(ctx, vm.ID())),
+	} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("sandbox.%s returned %v", name, err)
+		}
+	}
+	for _, name := range []string{"*sandbox.VM.Exec", "*sandbox.VM.Upload", "*state.StateManager.PruneContext", "sandbox.Server.Attach"} {
+		if !tested[name] {
+			t.Errorf("%s was not called: %v", name, tested)
+		}
+	}
+	run(t, vm, `test -z "$(ls -A)"`)
+}
+
+// calledWith calls every method that takes a context, with a context and plausible further arguments, and returns their errors.
+func calledWith(ctx context.Context, of interface{}) map[string]error {
+	errs := map[string]error{}
+	value := reflect.ValueOf(of)
+	for i := 0; i < value.NumMethod(); i++ {
+		method, name := value.Method(i), value.Type().String()+"."+value.Type().Method(i).Name
+		takesContext := method.Type().NumIn() > 0 && method.Type().In(0) == reflect.TypeOf((*context.Context)(nil)).Elem()
+		switch {
+		case !takesContext:
+			continue
+		case strings.HasSuffix(name, ".Shutdown"): // it ends the sandbox in any case
+			continue
+		case strings.HasSuffix(name, ".Dial"): // it looks at its arguments first; network_test.go has it
+			continue
+		}
+		results := method.Call(plausible(ctx, method.Type()))
+		err, _ := results[len(results)-1].Interface().(error)
+		errs[name] = err
+	}
+	return errs
+}
+
+// plausible returns arguments for a function: the context, "." for text, empty values for the rest.
+func plausible(ctx context.Context, function reflect.Type) []reflect.Value {
+	arguments := []reflect.Value{reflect.ValueOf(ctx)}
+	for i := 1; i < function.NumIn(); i++ {
+		switch kind := function.In(i); {
+		case function.IsVariadic() && i == function.NumIn()-1:
+		case kind.Kind() == reflect.String:
+			arguments = append(arguments, reflect.ValueOf(".").Convert(kind))
+		case kind == reflect.TypeOf((*io.Reader)(nil)).Elem():
+			arguments = append(arguments, reflect.ValueOf(strings.NewReader("x")))
+		case kind == reflect.TypeOf((*io.Writer)(nil)).Elem():
+			arguments = append(arguments, reflect.ValueOf(io.Discard))
+		default:
+			arguments = append(arguments, reflect.Zero(kind))
+		}
+	}
+	return arguments
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/example/sandbox/internal/command"
 	"github.com/example/sandbox/internal/wire"
 )
 
@@ -14,7 +15,7 @@ import (
 var (
 	ErrNotStarted = errors.New("the sandbox could not be started")
 	ErrClosed     = errors.New("the sandbox has ended")
-	ErrNotFound   = errors.New("no such sandbox") // on a server
+	ErrNotFound   = command.ErrNotFound // no sandbox has that id, or several ids begin that way; also a kept command
 	ErrCommand    = errors.New("the command could not be run")
 	ErrDenied     = errors.New("a policy refused")
 	ErrConfig     = errors.New("invalid configuration")
@@ -62,6 +63,9 @@ func (e *Error) Values() map[string]interface{} {
 func (e *Error) Unwrap() error {
 	if number, ok := e.Data["errno"].(float64); ok {
 		return syscall.Errno(number)
+	}
+	if e.Data["kind"] == "NotFound" {
+		return ErrNotFound
 	}
 	return kinds[e.Code]
 }

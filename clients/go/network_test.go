@@ -195,7 +195,7 @@ func TestDiallingWhatIsNotThereIsAnError(t *testing.T) {
 	}
 }
 
-func TestAPublishedPortIsToldWithItsRealNumber(t *testing.T) {
+func TestAPublishedPortHasItsRealNumber(t *testing.T) {
 	vm := listening(t, &sandbox.Config{Network: sandbox.NetworkConfig{Publish: []string{"0:7000"}}})
 	ports, err := vm.Ports(background)
 	if err != nil || len(ports) != 1 || ports[0].Port == 0 || ports[0].Inside != 7000 {

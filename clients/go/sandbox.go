@@ -86,7 +86,7 @@ func begin(ctx context.Context, config *Config, method string, asking asking, st
 }
 
 // Attach connects to a running sandbox. The id may be shortened while it is unique. Close then leaves the sandbox
-// running; Shutdown ends it.
+// running; Shutdown ends it. It returns ErrNotFound or, when the sandbox has ended, ErrClosed.
 func Attach(id string) (*VM, error) { return AttachContext(context.Background(), id) }
 
 // AttachContext is Attach with a context, which limits the time to connect.
@@ -95,7 +95,7 @@ func AttachContext(ctx context.Context, id string) (*VM, error) {
 		ID     string `json:"id"`
 		Status string `json:"status"`
 	}
-	if err := command.Ask(ctx, &entry, "get", "--", id); err != nil {
+	if err := command.AskAbout(ctx, &entry, id, "get"); err != nil {
 		return nil, err
 	}
 	if entry.Status != "running" {

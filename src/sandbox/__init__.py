@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sandbox.audit.audit_log import SandboxAuditLog
     from sandbox.audit.feed import get_audit_feed_size, query_audit_feed, subscribe_audit_feed
     from sandbox.client import Client
+    from sandbox.client_pool import ClientPool
     from sandbox.config.model import Config
     from sandbox.errors import (
         CommandError,
@@ -57,9 +58,9 @@ __version__ = "0.1.0"
 
 
 def _listen(path: str, sandbox: Sandbox) -> Listener:
-    from sandbox.rpc.listen import Listener
+    from sandbox.rpc.listen import SocketListener
 
-    return Listener(path, sandbox)
+    return SocketListener(path, sandbox)
 
 
 def _attach(id: str) -> Client:
@@ -85,6 +86,7 @@ _HOMES = {
     "PoolStats": "sandbox.pool.shelf",
     "Outcome": "sandbox.pool.outcome",
     "Client": "sandbox.client",
+    "ClientPool": "sandbox.client_pool",
     "Config": "sandbox.config.model",
     "Process": "sandbox.protocols",
     "RpcError": "sandbox.rpc.errors",
@@ -129,6 +131,7 @@ __all__ = [
     "Checkpoint",
     "Chunk",
     "Client",
+    "ClientPool",
     "CodeFailure",
     "CodeResult",
     "CodeSession",

@@ -205,7 +205,8 @@ class AsyncSandbox(AsyncFiles):
         return await self.session("python", kernel)
 
     async def session(self, language: str, kernel: str = "auto") -> AsyncCodeSession:
-        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
+        """Returns an interpreter inside that keeps its state between calls: "python", "node",
+        "typescript" or "bash".
 
         Raises InvalidArgument.
         """

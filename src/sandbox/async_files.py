@@ -90,9 +90,9 @@ class AsyncFiles(ABC):
         """Copies a file or directory of the host to `target` inside, as `Sandbox.upload`. Raises OSError."""
         return await self._threads.run(lambda: self.sync.upload(source, target))
 
-    async def download(self, source: Path, target: Path) -> list[str]:
+    async def download(self, source: Path, target: Path, *, max_bytes: int = 16 * 2**30) -> list[str]:
         """Copies a file or directory inside to `target` on the host, as `Sandbox.download`. Raises OSError."""
-        return await self._threads.run(lambda: self.sync.download(source, target))
+        return await self._threads.run(lambda: self.sync.download(source, target, max_bytes=max_bytes))
 
     # -- what models call most
 

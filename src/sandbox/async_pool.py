@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from sandbox.arguments import Command
-    from sandbox.config.given import Given
+    from sandbox.config.from_program import Given
     from sandbox.pool.mapped import Give
     from sandbox.pool.shelf import PoolStats
 

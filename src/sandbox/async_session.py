@@ -37,18 +37,19 @@ class AsyncCodeSession:
 
         `on_stdout`, `on_stderr` and `on_output` are called in the loop.
         """
+        from sandbox.sessions.session import CodeTurn, RunningCode
+
         loop = asyncio.get_running_loop()
 
         def told(listener: Callable[[Any], object] | None) -> Callable[[Any], object] | None:
             return None if listener is None else lambda piece: loop.call_soon_threadsafe(listener, piece)
 
-        listeners = {"on_stdout": told(on_stdout), "on_stderr": told(on_stderr), "on_output": told(on_output)}
+        running = RunningCode(max_output, told(on_stdout), told(on_stderr), told(on_output))
+        turn = CodeTurn()
         try:
-            result: CodeResult = await self._in_thread(
-                lambda: self._session.run(code, timeout, max_output=max_output, **listeners)
-            )
+            result: CodeResult = await self._in_thread(lambda: self._session._run_turn(turn, code, timeout, running))
         except asyncio.CancelledError:
-            self._session.interrupt()
+            turn.abandon()
             raise
         return result
 

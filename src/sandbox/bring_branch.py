@@ -10,7 +10,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 
-from sandbox.branches.git_inside import Inside
+from sandbox.branches.git_inside import GitInside
 from sandbox.branches.left_behind import is_elsewhere, is_in_submodules
 from sandbox.branches.received_commits import Incoming
 from sandbox.branches.target import Target
@@ -115,7 +115,7 @@ def _packed(
     walls = {key: config[key] for key in ("engine", "user") if config.get(key)}
     sandbox = Reopened({**walls, "filesystem": filesystem, "caches": []}, workspace.directory)
     try:
-        git = Inside(sandbox, target)
+        git = GitInside(sandbox, target)
         on_branch = git.is_on_branch()
         rest = git.uncommitted(changed)
         if rest and commit_rest and on_branch:
@@ -155,7 +155,7 @@ class _alone:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
-            raise SandboxError("somebody else brings these commits over at this moment") from None
+            raise SandboxError("these commits are being brought over by another process") from None
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from sandbox.audit.record import Record
-    from sandbox.checkpoints.origin import Origin
-    from sandbox.checkpoints.store import Unfinished
+    from sandbox.checkpoints.origin import CheckpointOrigin
+    from sandbox.checkpoints.store import UnfinishedCheckpoint
     from sandbox.config.model import Config
     from sandbox.engines.base import Capabilities, Pausable, Running
     from sandbox.info import Checkpoint
@@ -44,7 +44,7 @@ class CheckpointMethods(ABC):
     _hooks: object | None
     _command: Sequence[str] | None
     _resolve: Callable[[str, int], Sequence[str]] | None
-    _origin: Origin | None = None  # what a restored sandbox starts from
+    _origin: CheckpointOrigin | None = None  # what a restored sandbox starts from
     _forked_from: GateThread | None = None  # while a fork is built: the gate of the sandbox that it comes from
     _paused = False
     _forks: list[Any]  # made for other processes
@@ -78,11 +78,11 @@ class CheckpointMethods(ABC):
         With a virtual machine it saves memory, processes and files, else only the files; `saves` of the result says
         which. Raises SandboxError when it cannot be saved whole, and InvalidArgument for the name.
         """
-        from sandbox.checkpoints.store import Unfinished, described
+        from sandbox.checkpoints.store import UnfinishedCheckpoint, described
 
         self._alive()
         wanted = name if name is not None else f"{self.id}-{os.urandom(3).hex()}"
-        with Unfinished(wanted) as made:
+        with UnfinishedCheckpoint(wanted) as made:
             about = self._save(made)
             made.finish(about)
             self.record.write("sandbox_lifecycle", "checkpoint", metadata={"name": wanted})
@@ -94,12 +94,12 @@ class CheckpointMethods(ABC):
         Open connections are reset in them. Commands that run here run there too, with nobody connected to them.
         With an engine that saves only files, nothing runs in them yet. Raises what `checkpoint` and `Sandbox` raise.
         """
-        from sandbox.checkpoints.store import Unfinished
+        from sandbox.checkpoints.store import UnfinishedCheckpoint
 
         self._alive()
         if type(n) is not int or not 0 < n <= FORKS_MOST:
             raise InvalidArgument("n must be a number from 1 to {most}", most=FORKS_MOST)
-        with Unfinished(None) as made:
+        with UnfinishedCheckpoint(None) as made:
             about = self._save(made)
             return _several(
                 lambda: self._start_from(made.path, about, self.config, self._hooks, self._resolve, self._gate_thread),
@@ -149,9 +149,9 @@ class CheckpointMethods(ABC):
         resolve: Callable[[str, int], Sequence[str]] | None,
         forked_from: GateThread | None = None,
     ) -> Self:
-        from sandbox.checkpoints.origin import Origin, for_fork
+        from sandbox.checkpoints.origin import CheckpointOrigin, for_fork
 
-        origin = Origin(path, about)
+        origin = CheckpointOrigin(path, about)
         forked = for_fork(config)
         forked.engine = about["engine"]
         origin.check_project(forked)
@@ -163,7 +163,7 @@ class CheckpointMethods(ABC):
         return made
 
     def _tell_origin(self, about: Mapping[str, Any]) -> None:
-        notices = [Message("this sandbox goes on from {id}", id=about["sandbox"])]
+        notices = [Message("this sandbox continues from {id}", id=about["sandbox"])]
         if about["saves"] == "files":
             notices = [
                 Message(
@@ -185,7 +185,7 @@ class CheckpointMethods(ABC):
 
     # -- saving
 
-    def _save(self, made: Unfinished) -> dict[str, Any]:
+    def _save(self, made: UnfinishedCheckpoint) -> dict[str, Any]:
         """Writes everything into the new checkpoint's directory; returns what its manifest says."""
         from sandbox.checkpoints.origin import MACHINE, save_files, workspace_of
         from sandbox.config.home import home
@@ -249,7 +249,7 @@ class CheckpointMethods(ABC):
 
     def _not_paused(self) -> None:
         if self._paused:
-            raise SandboxError("the sandbox {id} is paused; `sandbox resume {id}` has it go on", id=self.id)
+            raise SandboxError("the sandbox {id} is paused; `sandbox resume {id}` continues it", id=self.id)
 
     @abstractmethod
     def _alive(self) -> None:

@@ -11,35 +11,30 @@ Errors are the same exceptions that `Sandbox` raises; an error without a counter
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sandbox import arguments
+from sandbox.client_commands import ClientCommands
 from sandbox.client_desktop import ClientDesktop
 from sandbox.client_files import ClientFiles
 from sandbox.desktop.methods import BrowserEndpoints
 from sandbox.errors import InvalidArgument, SandboxClosed
-from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
-from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
+from sandbox.info import Ask, Checkpoint, Port, Stats
 from sandbox.rpc import errors
 from sandbox.rpc.connection import Connection
 from sandbox.rpc.errors import RpcError
-from sandbox.rpc.remote import WINDOW, Ended, RemoteProcess, result_of
 
 if TYPE_CHECKING:
     import socket
     from types import EllipsisType
     from typing import Self
 
-    from sandbox.arguments import Command, Path
     from sandbox.events import Handler
-    from sandbox.result import Listener
-    from sandbox.sessions.session import CodeSession
-
-MOST_AT_ONCE = 64 * 2**20  # bytes of each output that fit one answer
+    from sandbox.home_gate import HomeGate
 
 
-class Client(ClientFiles):
+class Client(ClientCommands, ClientFiles):
     """Drives one sandbox over JSON-RPC. Safe to use from many threads.
 
     `id` is its name in the registry, `engine` what builds its walls, `directory` where commands start, `environment`
@@ -47,6 +42,7 @@ class Client(ClientFiles):
     """
 
     _first_call = "create"
+    _home: HomeGate | None = None  # the gate, with `network.gate: client`
 
     def __init__(
         self,
@@ -67,11 +63,7 @@ class Client(ClientFiles):
         """
         if connection is not None and not create and (config is not None or hooks is not None):
             raise InvalidArgument("a sandbox that runs already takes neither a configuration nor hooks")
-        asked = dict(config or {})
-        if hooks is not None:
-            from sandbox.rpc.hooks import named
-
-            asked["hooks"] = named(hooks)
+        asked, self._home = _asked(dict(config or {}), hooks)
         self._connection = connection or Connection.start(command or _server())
         self._owns = connection is None or create
         self._reach: Callable[[str], Connection] = _by_socket  # how to reach another sandbox of the same owner
@@ -81,8 +73,11 @@ class Client(ClientFiles):
             self._connection.hook = lambda params: answer(hooks, params)
         try:
             self._learn(self._connection.call(self._first_call, asked) if self._owns else self._info())
+            if self._home is not None:
+                self._home.serve(self._connection, self.id)
         except BaseException:
             self._connection.close()
+            self._close_home()
             raise
 
     def _info(self) -> dict[str, Any]:
@@ -108,134 +103,16 @@ class Client(ClientFiles):
     @property
     def ports(self) -> list[Port]:
         """The published ports (`network.publish`), with the real number where 0 was asked for."""
+        if self._home is not None:
+            return self._home.ports
         return [Port(**one) for one in self._connection.call("ports", {})["ports"]]
-
-    # -- commands
-
-    def exec(
-        self,
-        command: Command,
-        working_dir: Path | None = None,
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        input: bytes | str | None = None,
-        stdin: bytes | str | None = None,
-        timeout: float | None = None,
-        check: bool = False,
-        max_output: int = OUTPUT_LIMIT,
-        on_stdout: Listener | None = None,
-        on_stderr: Listener | None = None,
-    ) -> ExecResult:
-        """Runs a command to its end and returns its result, as `Sandbox.exec`; raises what that raises."""
-        output = Output(max_output, on_stdout, on_stderr)
-        asked = _asked(command, working_dir, cwd, env, timeout) | _input(input, stdin)
-        if on_stdout is None and on_stderr is None and max_output <= MOST_AT_ONCE:
-            result = result_of(self._connection.call("exec", asked | {"max_output": max_output}, Ended))
-        else:
-            with self._streamed(asked) as process:
-                for chunk in process.chunks():
-                    output.add(chunk)
-                assert process.result is not None
-                result = output.into(process.result)
-        if check:
-            result.check(arguments.name(command))
-        return result
-
-    def exec_stream(
-        self,
-        command: Command,
-        working_dir: Path | None = None,
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        input: bytes | str | None = None,
-        stdin: bytes | str | None = None,
-        timeout: float | None = None,
-    ) -> Iterator[Chunk | ExecResult]:
-        """Runs a command as `exec` does. Yields its output as it comes, and the result, without output, last.
-
-        Stopping the iteration kills the command. A slow reader slows the command down. Raises what `exec` raises.
-        """
-        with self._streamed(_asked(command, working_dir, cwd, env, timeout) | _input(input, stdin)) as process:
-            yield from process.chunks()
-            assert process.result is not None
-            yield process.result
-
-    def spawn(
-        self,
-        command: Command,
-        working_dir: Path | None = None,
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        pty: tuple[int, int] | None = None,
-        keep: str | None = None,
-    ) -> RemoteProcess:
-        """Starts a command and returns it as soon as it runs; the caller talks to it and closes it.
-
-        With `pty` (rows, columns) it runs on a terminal, else on pipes. With `keep` (a name) it goes on running when
-        it is closed here, and `connect` joins it; when a command of that name runs already, that one is returned.
-        Raises CommandError when it cannot be started, InvalidArgument, SandboxClosed.
-        """
-        asked = _asked(command, working_dir, cwd, env, timeout) | {"credit": WINDOW}
-        if arguments.kept_name(keep) is not None:
-            asked["keep"] = keep
-        if (size := arguments.size(pty)) is None:
-            return RemoteProcess(self._connection, self._connection.stream("exec_pipe", asked))
-        asked |= {"rows": size[0], "cols": size[1]}
-        return RemoteProcess(self._connection, self._connection.stream("exec_tty", asked), tty=True)
-
-    def processes(self) -> list[ProcessInfo]:
-        """Returns the commands that run now, whoever started them: here, or over another connection."""
-        told = self._connection.call("processes", {})["processes"]
-        return [
-            ProcessInfo(one["pid"], one["id"], one["command"], one["started"], one.get("keep"), one["tty"])
-            for one in told
-        ]
-
-    def connect(self, name: str) -> RemoteProcess:
-        """Joins the command that was started with `keep=name`; what it printed last comes first.
-
-        Raises NotFound when no command of that name runs.
-        """
-        asked = {"keep": arguments.kept_name(name), "credit": WINDOW}
-        return RemoteProcess(self._connection, self._connection.stream("connect", asked))
-
-    def python(self, kernel: str = "auto") -> CodeSession:
-        """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
-
-        It is a Jupyter kernel where `ipykernel` is inside, else our own small interpreter; "jupyter" or "plain" asks
-        for that one. It starts with the first `run`. Raises InvalidArgument.
-        """
-        return self.session("python", kernel)
-
-    def session(self, language: str, kernel: str = "auto") -> CodeSession:
-        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
-
-        Raises InvalidArgument.
-        """
-        from sandbox.sessions.languages import open_session
-
-        return open_session(self, language, kernel)
-
-    def _begin(
-        self, command: Command, directory: str | None, *, env: Mapping[str, str] | None, input: bytes | None,
-        timeout: float | None,
-    ) -> RemoteProcess:  # fmt: skip
-        """Starts a command the way `AsyncSandbox` does."""
-        return self._streamed(_asked(command, directory, None, env, timeout) | _input(input, None))
-
-    def _streamed(self, asked: dict[str, Any]) -> RemoteProcess:
-        stream = self._connection.stream("exec_stream", asked | {"credit": WINDOW})
-        return RemoteProcess(self._connection, stream, announced=False)
-
-    # -- the rest
 
     def update_network(self, changes: Mapping[str, Any]) -> None:
         """Changes the network's configuration; new connections see it at once. Raises ConfigError, changing nothing."""
-        self._connection.call("update_network", dict(changes))
+        if self._home is not None:
+            self._home.update(changes)
+        else:
+            self._connection.call("update_network", dict(changes))
 
     def asks(self, watch: bool = False) -> list[Ask]:
         """Returns the questions that wait for an answer (docs/asks.md), the oldest first.
@@ -243,7 +120,8 @@ class Client(ClientFiles):
         With `watch`, the caller follows `ask` events and answers them from now on, so questions wait for its answer.
         Raises SandboxClosed.
         """
-        return [Ask(**one) for one in self._connection.call("asks", {"watch": watch})["asks"]]
+        here = [] if self._home is None else self._home.asks(watch)
+        return here + [Ask(**one) for one in self._connection.call("asks", {"watch": watch})["asks"]]
 
     def answer(self, id: int, answer: str) -> None:
         """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
@@ -254,7 +132,8 @@ class Client(ClientFiles):
         self._answer(id, answer, "")
 
     def _answer(self, id: int, answer: str, by: str) -> None:
-        self._connection.call("answer", {"ask": id, "answer": answer, "by": by})
+        if self._home is None or not self._home.answer(id, answer, by or "the program"):
+            self._connection.call("answer", {"ask": id, "answer": answer, "by": by})
 
     def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
         """Connects to a TCP port that a program inside listens on. Raises OSError when none does, SandboxClosed.
@@ -263,7 +142,7 @@ class Client(ClientFiles):
         """
         from sandbox.rpc.tunnel import tunnel
 
-        return tunnel(self._connection, port, address)
+        return tunnel(self._connection, "dial", {"port": port, "address": address})
 
     @property
     def desktop(self) -> ClientDesktop:
@@ -318,6 +197,8 @@ class Client(ClientFiles):
             fork = type(self)(connection=self._reach(id))
             fork._owns, fork._reach = True, self._reach
             forks.append(fork)
+            if self._home is not None:
+                fork._home = self._home.forked(fork._connection, id)
         return forks
 
     @classmethod
@@ -354,8 +235,14 @@ class Client(ClientFiles):
                 pass  # it has already ended
             finally:
                 self._connection.close()
+                self._close_home()
         else:
             self._connection.close()
+            self._close_home()
+
+    def _close_home(self) -> None:
+        if self._home is not None:
+            self._home.close()
 
     def __enter__(self) -> Self:
         return self
@@ -365,6 +252,27 @@ class Client(ClientFiles):
 
     def __repr__(self) -> str:
         return f"<Client {self.id} {self.engine}{' closed' if self._connection.ended else ''}>"
+
+
+def _asked(config: dict[str, Any], hooks: object | None) -> tuple[dict[str, Any], HomeGate | None]:
+    """What the server is asked for, and the gate, if it is here. Raises ConfigError."""
+    home: HomeGate | None = None
+    if gate_at_home(config):
+        from sandbox.home_gate import HomeGate
+
+        home = HomeGate(config, hooks)
+        config = home.there()
+    if hooks is not None:
+        from sandbox.rpc.hooks import named
+
+        config["hooks"] = named(hooks, home.hooks_there() if home is not None else None)
+    return config, home
+
+
+def gate_at_home(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration asks for the gate in this process: `network.gate: client`."""
+    network = config.get("network")
+    return isinstance(network, dict) and network.get("gate") == "client"
 
 
 def attach(id: str) -> Client:
@@ -385,29 +293,3 @@ def _by_socket(id: str) -> Connection:
 
 def _server() -> list[str]:
     return [*(os.environ.get("SANDBOX_COMMAND", "").split() or ["sandbox"]), "--rpc"]
-
-
-def _asked(
-    command: Command, working_dir: Path | None, cwd: Path | None, env: Mapping[str, str] | None, timeout: float | None
-) -> dict[str, Any]:
-    words = arguments.words(command)
-    asked: dict[str, Any] = {"command": words if isinstance(words, str) else [_text(word) for word in words]}
-    if (directory := arguments.directory(working_dir, cwd)) is not None:
-        asked["working_dir"] = directory or "."
-    if variables := arguments.variables(env):
-        asked["env"] = variables
-    if (seconds := arguments.seconds(timeout)) is not None:
-        asked["timeout"] = seconds
-    return asked
-
-
-def _text(word: str | bytes) -> str:
-    try:
-        return word if isinstance(word, str) else word.decode()
-    except UnicodeDecodeError:
-        raise InvalidArgument("JSON-RPC carries text: {text!r} is not UTF-8", text=word) from None
-
-
-def _input(input: bytes | str | None, stdin: bytes | str | None) -> dict[str, Any]:
-    given = arguments.whole_input(input, stdin)
-    return {} if given is None else {"stdin": given}

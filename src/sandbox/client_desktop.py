@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sandbox.desktop.methods import DesktopMethods
 
 if TYPE_CHECKING:
+    import socket
+
     from sandbox.rpc.connection import Connection
 
 
@@ -16,6 +18,12 @@ class ClientDesktop(DesktopMethods):
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def _look(self, control: bool) -> socket.socket:
+        """See `Desktop._look`."""
+        from sandbox.rpc.tunnel import tunnel
+
+        return tunnel(self._connection, "view", {"control": control})
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         told: dict[str, Any] = self._connection.call("desktop", {"do": method, **params})

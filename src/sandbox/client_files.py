@@ -129,9 +129,13 @@ class ClientFiles(FileMethods):
         """Carries changes over to the host's files, as `Sandbox.apply`. Raises NotFound when none are kept."""
         if self._connection.ended:
             return self._workspace().apply(paths, overwrite=overwrite)
+        return self._apply_reviewed(paths, overwrite, None)
+
+    def _apply_reviewed(self, paths: Sequence[str] | None, overwrite: bool, reviewed: str | None) -> Applied:
         from sandbox.vfs.workspace import Applied
 
-        asked = {"paths": None if paths is None else list(paths), "overwrite": overwrite}
+        named = None if paths is None else [_path(path) for path in paths]
+        asked = {"paths": named, "overwrite": overwrite, "reviewed": reviewed}
         told = self._connection.call("apply", asked)
         return Applied(told["applied"], [(one["path"], one["reason"]) for one in told["refused"]])
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
+from sandbox.command_methods import CommandMethods
 from sandbox.errors import InvalidArgument
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from sandbox.arguments import Command, Path
+    from sandbox.arguments import Path
     from sandbox.info import FileInfo, GrepMatch, PatchedFile
-    from sandbox.result import ExecResult, Listener
 
 FILE_LIMIT = 2**30
 PIECE = 2**20
 TEXT_MOST = 64 * 2**20  # bytes of a file that is edited
 
 
-class FileMethods(ABC):
+class FileMethods(CommandMethods):
     """Text, whole directories, edits and searches, built on the operations on single files."""
 
     def read_text(self, path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -52,15 +52,17 @@ class FileMethods(ABC):
 
         return upload(self, source, target)
 
-    def download(self, source: Path, target: Path) -> list[str]:
+    def download(self, source: Path, target: Path, *, max_bytes: int = 16 * 2**30) -> list[str]:
         """Copies a file or directory inside to `target` on the host, replacing files that are there.
 
         As `upload`, in the other direction. Nothing is ever written through a link in `target`, nor outside it. What is
-        copied comes from untrusted programs, including links, which may point anywhere. Raises OSError.
+        copied comes from untrusted programs, including links, which may point anywhere. They also decide how much there
+        is: copying ends with OSError (EFBIG) at `max_bytes`, each file counted with 4 KiB besides its content, or at a
+        million files. Raises OSError; what was copied before the error stays.
         """
         from sandbox.transfer import download
 
-        return download(self, source, target)
+        return download(self, source, target, max_bytes)
 
     # -- what models call most
 
@@ -127,24 +129,6 @@ class FileMethods(ABC):
         return grep(self.exec, pattern, str(path), glob, ignore_case, limit)
 
     # -- what those are built from
-
-    @abstractmethod
-    def exec(
-        self,
-        command: Command,
-        working_dir: Path | None = None,
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        input: bytes | str | None = None,
-        stdin: bytes | str | None = None,
-        timeout: float | None = None,
-        check: bool = False,
-        max_output: int = ...,
-        on_stdout: Listener | None = None,
-        on_stderr: Listener | None = None,
-    ) -> ExecResult:
-        """Runs a command to its end."""
 
     @abstractmethod
     def read_file(self, path: Path, max_bytes: int = FILE_LIMIT) -> bytes:

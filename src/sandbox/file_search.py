@@ -31,7 +31,7 @@ def glob(files: FileMethods, pattern: str, path: str, limit: int) -> list[str]:
     """The paths below `path` that match."""
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     if not parts or ".." in parts or pattern.startswith("/"):
-        raise InvalidArgument("{pattern!r} is no pattern for names below a directory", pattern=pattern)
+        raise InvalidArgument("{pattern!r} is not a pattern for names below a directory", pattern=pattern)
     matchers: list[Callable[[str], object] | None] = [
         None if part == "**" else re.compile(translate(part)).match for part in parts
     ]

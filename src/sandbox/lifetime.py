@@ -24,7 +24,7 @@ class Lifetime:
 
     def __init__(self, busy: Callable[[], bool], end: Callable[[str], object]) -> None:
         self._busy = busy
-        self._end = end
+        self.end = end
         self._lock = RLock()
         self._changed: Condition | None = None
         self._ends_at: float | None = None
@@ -95,4 +95,4 @@ class Lifetime:
                     break
                 changed.wait(None if at is None else max(0.0, at - time.monotonic()))
         if reason is not None:
-            self._end(reason)
+            self.end(reason)

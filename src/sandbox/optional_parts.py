@@ -13,10 +13,11 @@ from sandbox.events import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.building import Building, Serving
+    from sandbox.building import Building
     from sandbox.events import Events
     from sandbox.guards.file_asks import FileAsks
     from sandbox.layout.system import System
+    from sandbox.serving import Serving
     from sandbox.vfs.mounts import Mounts
 
 
@@ -50,7 +51,7 @@ def image_system(building: Building) -> System | None:
 def kept_in_home(building: Building) -> list[tuple[str, str]]:
     """The directories of the tenants' home that are kept: each path on the host, and inside."""
     from sandbox.layout.paths import project_root
-    from sandbox.state.places import kept
+    from sandbox.state.paths import kept
 
     return kept(building.config.state, project_root(building.config.filesystem))
 
@@ -73,7 +74,7 @@ def layer_of_changes(building: Building) -> str | None:
 def keep_project_state(building: Building) -> None:
     """Keeps what an agent writes to its directories in the project in a layer of its own: docs/agents.md."""
     from sandbox.layout.project_state import ProjectState
-    from sandbox.state.places import of_project
+    from sandbox.state.paths import of_project
 
     root = building._plan.directory
     building._project_state = ProjectState(of_project(building.config.state, root), root, building._register().path)
@@ -99,6 +100,10 @@ def outside_repository(building: Building, layer: str | None) -> tuple[str, str]
     """A repository's directory outside the project needs a layer of its own: that directory, and where the layer is."""
     if building._branch is None or layer is None:
         return None
+    from sandbox.branches.git_inside import UNSIGNED
+
+    if "GIT_CONFIG_COUNT" not in building._plan.environment:
+        building._plan.environment.update(UNSIGNED)
     if building._kept_layer is None:
         building._branch.save(layer)
     if building._branch.inside_project:

@@ -103,6 +103,14 @@ class OwnerMethods:
         return made
 
     @property
+    def _browses(self) -> bool:
+        """Whether its browser is running. Starts nothing."""
+        from sandbox.desktop.browser import Browser
+
+        made: Browser | None = self._companions.get(Browser)
+        return made is not None and made.runs
+
+    @property
     def ports(self) -> list[Port]:
         """The published ports (`network.publish`), with the real number where 0 was asked for."""
         from sandbox.info import Port

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sandbox.shared_process import SharedProcess, SharedProcessView
 
 
-class Started:
+class StartedCommand:
     """What is known of a command from its start on."""
 
     __slots__ = ("command", "id", "keep", "label", "started", "tty")
@@ -52,25 +52,25 @@ class Processes:
         self._lock = RLock()
         self._waiting: list[Event] = []  # one for each thread in `wait`
         self._count = 0
-        self._running: dict[str, tuple[Started, ref[Process]]] = {}
+        self._running: dict[str, tuple[StartedCommand, ref[Process]]] = {}
         self._kept: dict[str, SharedProcess] = {}
 
     def __bool__(self) -> bool:
         return bool(self._running)
 
-    def begin(self, command: str, tty: bool, keep: str | None) -> Started:
+    def begin(self, command: str, tty: bool, keep: str | None) -> StartedCommand:
         """A command that is about to be started, with an id of its own."""
         with self._lock:
             self._count += 1
-            return Started(str(self._count), command, tty, keep)
+            return StartedCommand(str(self._count), command, tty, keep)
 
-    def add(self, started: Started, process: Process) -> None:
+    def add(self, started: StartedCommand, process: Process) -> None:
         """It was sent to the guest."""
         running = self._running
         # Without the lock, since it may be called at any moment; `wait` looks again soon enough.
         running[started.id] = started, ref(process, lambda _: running.pop(started.id, None))
 
-    def remove(self, started: Started) -> None:
+    def remove(self, started: StartedCommand) -> None:
         """It has ended, or never ran."""
         with self._lock:
             self._running.pop(started.id, None)

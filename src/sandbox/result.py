@@ -115,32 +115,39 @@ class ExecResult(Fields):
 class Collector:
     """Output up to a limit; the rest is only counted, and a mark says how much it was."""
 
-    __slots__ = ("_parts", "_room", "_over")
+    __slots__ = ("_kept", "_room", "_over")
 
     def __init__(self, limit: int) -> None:
-        self._parts: list[bytes] = []
+        self._kept = bytearray()  # not a list: a program may write byte by byte
         self._room = limit
         self._over = 0
 
     def add(self, data: bytes) -> None:
-        kept = data[: self._room]
-        if kept:
-            self._parts.append(kept)
-            self._room -= len(kept)
-        self._over += len(data) - len(kept)
+        kept = self.keeps(data)
+        self._kept += data[:kept]
+        self._room -= kept
+        self._over += len(data) - kept
+
+    def keeps(self, data: bytes) -> int:
+        """How many bytes of `data` would be kept."""
+        return min(len(data), self._room)
+
+    def stop(self) -> None:
+        """Keeps no more."""
+        self._room = 0
 
     @property
     def truncated(self) -> bool:
         return self._over > 0
 
     def value(self) -> bytes:
-        return b"".join(self._parts) + (CUT % self._over if self._over else b"")
+        return bytes(self._kept) + (CUT % self._over if self._over else b"")
 
 
 class Output:
     """Both outputs of one command, collected; listeners are called with each piece as it comes."""
 
-    __slots__ = ("_kept", "_listeners")
+    __slots__ = ("_kept", "_listeners", "limit", "listened")
 
     def __init__(
         self, limit: int = OUTPUT_LIMIT, on_stdout: Listener | None = None, on_stderr: Listener | None = None
@@ -149,12 +156,23 @@ class Output:
             raise InvalidArgument("max_output is a number of bytes, not {limit!r}", limit=limit)
         self._kept = {"stdout": Collector(limit), "stderr": Collector(limit)}
         self._listeners = {"stdout": on_stdout, "stderr": on_stderr}
+        self.limit = limit
+        self.listened = on_stdout is not None or on_stderr is not None
 
     def add(self, chunk: Chunk) -> object:
         """Takes a piece. Returns what the listener returned, which may be awaitable."""
         self._kept[chunk.stream].add(chunk.data)
         listener = self._listeners[chunk.stream]
         return None if listener is None else listener(chunk.data)
+
+    def keeps(self, chunk: Chunk) -> int:
+        """How many bytes of `chunk` would be kept."""
+        return self._kept[chunk.stream].keeps(chunk.data)
+
+    def stop(self) -> None:
+        """Keeps no more of either."""
+        for one in self._kept.values():
+            one.stop()
 
     def into(self, result: ExecResult) -> ExecResult:
         """The same result, with what was collected."""

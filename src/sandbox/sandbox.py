@@ -11,11 +11,11 @@ from _thread import get_ident
 from _weakref import ref  # `weakref` itself takes half a millisecond to import
 
 from sandbox.audit.record import Record
-from sandbox.building import Building, settle, take_providers, withdraw
+from sandbox.building import Building, take_providers
 from sandbox.change_methods import ChangeMethods
 from sandbox.checkpoint_methods import CheckpointMethods
 from sandbox.commands import Commands
-from sandbox.config.given import read_config
+from sandbox.config.from_program import read_config
 from sandbox.config.home import record_directory
 from sandbox.connecting import Connect, remote
 from sandbox.engines.choose import choose, with_mode_defaults
@@ -24,6 +24,7 @@ from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.guards.host_guard import HostGuard
 from sandbox.owner_methods import OwnerMethods
+from sandbox.serving import settle, withdraw
 from sandbox.wiring import Wiring
 
 TYPE_CHECKING = False
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from sandbox.branches.branch_lock import InUse
     from sandbox.branches.target import Target
     from sandbox.client import Client
-    from sandbox.config.given import Given
+    from sandbox.config.from_program import Given
     from sandbox.config.model import Config
     from sandbox.engines.base import Started
     from sandbox.registry.registration import Registration
@@ -51,7 +52,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
     log. `notices` are lines that a person should know about it.
     """
 
-    _door = True  # other processes of this user can attach to it
+    _attachable = True  # other processes of this user can attach to it
     _launched: Started | None = None  # a launcher that was started before the sandbox: see `with_launcher`
     _kept_layer: str | None = None  # the overlay of an ended sandbox that is opened again: see `bring_branch.py`
 
@@ -178,7 +179,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
             self._check_out(self._branch)
         # The socket for other processes comes last: whoever connects finds everything ready.
         self._endings.append(partial(withdraw, self._questions))
-        if self._door:
+        if self._attachable:
             listener = Wiring.listen(self._register().socket, self)
             self._endings.append(listener.close)
             self._endings.append(partial(settle, self._questions))
@@ -187,10 +188,10 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
 
     def _check_out(self, branch: Target) -> None:
-        from sandbox.branches.git_inside import Inside
+        from sandbox.branches.git_inside import GitInside
 
         top = f"{self._plan.directory.rstrip('/')}/"
-        Inside(self, branch).check_out(path[len(top) :] for path in self._plan.rules() if path.startswith(top))
+        GitInside(self, branch).check_out(path[len(top) :] for path in self._plan.rules() if path.startswith(top))
 
     @staticmethod
     def attach(id: str) -> Client:
@@ -316,7 +317,7 @@ def close_forgotten(sandbox: ref[Sandbox]) -> None:
 
 
 def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
-    """Ends a sandbox whose lifetime is over, or that nobody uses."""
+    """Ends a sandbox whose lifetime is over, that nobody uses, or whose files cannot be hidden any more."""
     if (living := sandbox()) is not None:
         living.end_reason = reason
         living.record.write("sandbox_lifecycle", f"ending: {reason}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Lock
 
 from sandbox.config.home import home
+from sandbox.errors import ConfigError
 from sandbox.registry.registry import Entry, entries, find
 from sandbox.registry.remove import kill
 from sandbox.sandbox import Sandbox
@@ -44,6 +45,7 @@ class Sandboxes:
 
     def restore(self, name: str, config: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
         """Starts a sandbox from a checkpoint. Raises what `Sandbox.restore` raises."""
+        _refuse_gate(config)
         return self._own_one(Sandbox.restore(name, config, hooks=hooks))
 
     def create_restricted(self, asked: Mapping[str, Any], root: str) -> Sandbox:
@@ -52,10 +54,9 @@ class Sandboxes:
         `root` is a real path that was checked: if it becomes a link later, its target is not shown. Raises Denied for a
         parameter that would allow more than the layers do, and what `Sandbox` raises.
         """
-        from sandbox.config.dialects import from_client
         from sandbox.config.restricted import restricted
 
-        said = from_client(asked)
+        said = _said(asked)
         resolved = configuration(merged(self._flags, {"filesystem": {"root": root}}), config_file=self._config_file)
         config = restricted(resolved, said, root)
         config.filesystem.root = root
@@ -75,9 +76,13 @@ class Sandboxes:
         """Starts a sandbox with exactly that configuration, for a manager. Raises what `Sandbox` raises."""
         return self._own_one(Sandbox(config))
 
-    def adopt(self, sandbox: Sandbox) -> None:
-        """From now on this server owns the sandbox: it ends with the server."""
+    def adopt(self, sandbox: Sandbox, parent: str | None = None) -> None:
+        """From now on this server owns the sandbox: it ends with the server. A fork may live as long as its `parent`
+        could have: the time that the parent asked for is no limit of the owner's."""
         self._own_one(sandbox)
+        with self._lock:
+            if parent in self._most_lifetime:
+                self._most_lifetime[sandbox.id] = self._most_lifetime[parent]
 
     def forget(self, id: str) -> None:
         """The sandbox of that id is no longer this server's."""
@@ -123,9 +128,7 @@ class Sandboxes:
             sandbox.notices += told
             sandbox._companions[NamedPaths] = named
             return sandbox
-        from sandbox.config.dialects import from_client
-
-        said = merged(self._flags, from_client(asked))
+        said = merged(self._flags, _said(asked))
         resolved = configuration(said, config_file=self._config_file)
         return create(resolved, hooks=hooks, tell=self._tell)
 
@@ -167,3 +170,19 @@ class Sandboxes:
         with self._lock:
             self._closed = True
         self.close_all()
+
+
+def _said(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's parameters, in our spelling. Raises ConfigError."""
+    from sandbox.config.dialects import from_client
+
+    said = from_client(asked)
+    _refuse_gate(said)
+    return said
+
+
+def _refuse_gate(said: Mapping[str, Any]) -> None:
+    """A client with a gate of its own does not send this setting: see `home_gate.py`."""
+    network = said.get("network")
+    if isinstance(network, dict) and network.get("gate") == "client":
+        raise ConfigError("this client has no gate of its own, or none for a restored sandbox", path="network.gate")

@@ -11,6 +11,7 @@ An address of a Unix socket has at most about 100 bytes, and the registry's path
 from __future__ import annotations
 
 import _socket
+import errno
 import os
 import sys
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 
 LINUX = sys.platform == "linux"
+# Errors of `accept` after which it is worth trying again.
+TEMPORARY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 _LONGEST = 103  # bytes of an address on macOS, without the zero at its end
 
 

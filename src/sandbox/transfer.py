@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from itertools import chain
 
 from sandbox.info import FileInfo
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from sandbox.file_methods import FileMethods
 
 DEEPEST = 256
+ENTRIES_MOST = 1_000_000  # of one download
+ENTRY_COST = 4096  # bytes counted for each entry besides its content: an inode of the host
 UMASK = 0o022  # the guest's, for new files and directories
 PIECE = 2**20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -92,63 +95,82 @@ def _send_file(sandbox: FileMethods, fd: int, target: str) -> bool:
     return True
 
 
-def download(sandbox: FileMethods, source: Path, target: Path) -> list[str]:
+class _Room:
+    """What a download may still take of the host's disk. What is inside decides how much there is to copy, and may grow
+    while it is copied."""
+
+    def __init__(self, bytes_most: int) -> None:
+        self._bytes, self._entries = bytes_most, ENTRIES_MOST
+        self.skipped: list[str] = []
+
+    def take(self, count: int, shown: str) -> None:
+        self._bytes -= count
+        if self._bytes < 0:
+            raise OSError(errno.EFBIG, "there is more to download than max_bytes allows", shown)
+
+    def entry(self, shown: str) -> None:
+        self._entries -= 1
+        if self._entries < 0:
+            raise OSError(errno.EFBIG, f"there are more than {ENTRIES_MOST} files to download", shown)
+        self.take(ENTRY_COST, shown)
+
+
+def download(sandbox: FileMethods, source: Path, target: Path, max_bytes: int) -> list[str]:
     """See `FileMethods.download`."""
-    skipped: list[str] = []
+    room = _Room(max_bytes)
     info = sandbox.stat(source)
     place = os.path.abspath(target)
     if not info.is_dir:
         parent = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _receive_file(sandbox, os.fspath(source), parent, os.path.basename(place), info.mode)
+            _receive_file(sandbox, os.fspath(source), parent, os.path.basename(place), info.mode, room)
         finally:
             os.close(parent)
-        return skipped
+        return room.skipped
     os.makedirs(place, exist_ok=True)
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _receive_directory(sandbox, os.fspath(source), fd, "", skipped, 0)
+        _receive_directory(sandbox, os.fspath(source), fd, "", room, 0)
     finally:
         os.close(fd)
-    return skipped
+    return room.skipped
 
 
-def _receive_directory(sandbox: FileMethods, source: str, fd: int, below: str, skipped: list[str], depth: int) -> None:
+def _receive_directory(sandbox: FileMethods, source: str, fd: int, below: str, room: _Room, depth: int) -> None:
     _check_depth(depth, below)
     for info in sandbox.list_files(source):
         if "/" in info.name or "\0" in info.name or info.name in ("", ".", ".."):
             raise OSError(errno.EINVAL, "the sandbox lists something that is not a name", f"{below}{info.name}")
-        _receive(sandbox, f"{source}/{info.name}", fd, info, f"{below}{info.name}", skipped, depth)
+        _receive(sandbox, f"{source}/{info.name}", fd, info, f"{below}{info.name}", room, depth)
 
 
-def _receive(
-    sandbox: FileMethods, inside: str, fd: int, info: FileInfo, shown: str, skipped: list[str], depth: int
-) -> None:
+def _receive(sandbox: FileMethods, inside: str, fd: int, info: FileInfo, shown: str, room: _Room, depth: int) -> None:
+    room.entry(shown)
     if info.kind == "directory":
         try:
             os.mkdir(info.name, 0o700, dir_fd=fd)
         except FileExistsError:
             pass  # an existing directory is added to; anything else cannot be opened as a directory
         with _Opened(info.name, _DIRECTORY, fd) as child:
-            _receive_directory(sandbox, inside, child, f"{shown}/", skipped, depth + 1)
+            _receive_directory(sandbox, inside, child, f"{shown}/", room, depth + 1)
             os.fchmod(child, info.mode & 0o777)
     elif info.kind == "symlink":
         _remove(info.name, fd)
         os.symlink(sandbox.read_link(inside), info.name, dir_fd=fd)
     elif info.kind == "file":
-        _receive_file(sandbox, inside, fd, info.name, info.mode)
+        _receive_file(sandbox, inside, fd, info.name, info.mode, room)
     else:
-        skipped.append(shown)
+        room.skipped.append(shown)
 
 
-def _receive_file(sandbox: FileMethods, source: str, parent: int, name: str, mode: int) -> None:
+def _receive_file(sandbox: FileMethods, source: str, parent: int, name: str, mode: int, room: _Room) -> None:
     pieces = sandbox._read_pieces(source)
     first = next(pieces, b"")  # before anything is replaced, in case it cannot be read
     _remove(name, parent)
     # Made anew: never written through a link, and never into a file that has another name elsewhere.
     with _Opened(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, parent) as file:
-        _write(file, first)
-        for data in pieces:
+        for data in chain((first,), pieces):
+            room.take(len(data), source)
             _write(file, data)
         os.fchmod(file, mode & 0o777)
 

@@ -160,7 +160,7 @@ class WebSocketClient:
 def _connected(
     url: str, certificates: str | None, timeout: float, context: ssl.SSLContext | None
 ) -> tuple[socket.socket, str, str]:
-    """The socket, the Host header and the path. Raises SandboxError."""
+    """The socket, the Host header and the path with its query. Raises SandboxError."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidArgument("the server's address is https://HOST[:PORT], not {url!r}", url=url)
@@ -180,7 +180,7 @@ def _connected(
             line = trusted.wrap_socket(line, server_hostname=parts.hostname)
     except OSError as problem:
         raise SandboxError("cannot reach {url}: {problem}", url=url, problem=problem) from problem
-    return line, parts.netloc.rpartition("@")[2], parts.path or "/"
+    return line, parts.netloc.rpartition("@")[2], (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
 def _is_loopback(host: str) -> bool:

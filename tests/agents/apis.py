@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 SAID = "The file is written, as you asked."
+COPILOT_MODEL = "claude-sonnet-4.5"
 HEADERS = [("Content-Type", "text/event-stream")]
 JSON = [("Content-Type", "application/json")]
 
@@ -144,6 +145,52 @@ def chat(tool: str | None, arguments: dict[str, Any], said: str = SAID) -> Any:
             "usage": usage,
         }
         return 200, HEADERS, events(first, last, named=False, end="data: [DONE]\n\n")
+
+    return answer
+
+
+def copilot(tool: str, arguments: dict[str, Any]) -> Any:
+    """GitHub's account, the models of its subscription, and `POST /chat/completions`."""
+    account = {
+        "login": "person", "copilot_plan": "individual", "chat_enabled": True, "cli_enabled": True,
+        "access_type_sku": "monthly_subscriber", "organization_list": [], "quota_snapshots": {},
+        "endpoints": {"api": "https://api.githubcopilot.com"},
+    }  # fmt: skip
+    limits = {"max_context_window_tokens": 128000, "max_output_tokens": 16384, "max_prompt_tokens": 128000}
+    model = {
+        "id": COPILOT_MODEL, "name": COPILOT_MODEL, "object": "model", "vendor": "x", "version": COPILOT_MODEL,
+        "model_picker_enabled": True, "preview": False, "policy": {"state": "enabled", "terms": ""},
+        "supported_endpoints": ["/chat/completions"], "billing": {"is_premium": False, "multiplier": 0},
+        "capabilities": {
+            "type": "chat", "family": COPILOT_MODEL, "object": "model_capabilities", "tokenizer": "o200k_base",
+            "limits": limits, "supports": {"streaming": True, "tool_calls": True, "parallel_tool_calls": True},
+        },
+    }  # fmt: skip
+    talk = chat(tool, arguments)
+
+    def answer(method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> Any:
+        if target.endswith("/chat/completions"):
+            return talk(method, target, headers, body)
+        if target.startswith("/copilot_internal/user"):
+            return 200, JSON, json.dumps(account).encode()
+        if target.partition("?")[0] == "/models":
+            return 200, JSON, json.dumps({"object": "list", "data": [model]}).encode()
+        return 404, JSON, b"{}"
+
+    return answer
+
+
+def factory(tool: str, arguments: dict[str, Any]) -> Any:
+    """Factory's account, and Anthropic's models behind it."""
+    account = {"userId": "user_1", "orgId": "org_1"}
+    talk = anthropic(tool, arguments)
+
+    def answer(method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> Any:
+        if target.startswith("/api/llm/a/"):
+            return talk(method, target.removeprefix("/api/llm/a"), headers, body)
+        if target == "/api/feature-flags":
+            return 200, JSON, json.dumps({**account, "flags": {}, "configs": {}}).encode()
+        return 200, JSON, json.dumps(account if target == "/api/cli/whoami" else {}).encode()
 
     return answer
 

@@ -27,6 +27,7 @@ class World(Origin):
         self.answer = answer
         self.hosts: list[str] = []
         self.api: str | None = None  # the one host that answers; the others are out of order
+        self.also: tuple[str, ...] = ()  # but for these
 
     async def _proxy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -42,7 +43,8 @@ class World(Origin):
     def _remember(self, method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> Any:
         answer = super()._remember(method, target, headers, body)
         named = {name.lower(): value for name, value in headers}
-        return answer if self.api in (None, named.get("host")) else (503, [], b"out of order")
+        answers = self.api is None or named.get("host") in (self.api, *self.also)
+        return answer if answers else (503, [], b"out of order")
 
     def config(self) -> dict[str, Any]:
         """The person's settings that lead every connection here."""
@@ -51,6 +53,10 @@ class World(Origin):
     def sent(self, host: str) -> list[dict[str, Any]]:
         """What was asked of this host."""
         return [one for one in self.seen if dict(one["headers"]).get("host", dict(one["headers"]).get("Host")) == host]
+
+    def prompts(self, host: str) -> list[dict[str, Any]]:
+        """Those with a prompt: programs ask for much else, but post no more than a little for it."""
+        return [one for one in self.sent(host) if one["method"] == "POST" and len(one["body"]) > 2000]
 
     def end(self) -> None:
         self.close()

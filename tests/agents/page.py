@@ -26,7 +26,7 @@ def section(name: str, one: Profile) -> str:
     lines += [f"    {one.install}", f"    sandbox {name}", ""]
     rows = [("may reach", _reach(one)), ("keeps", _keeps(one)), ("begins with", _begins(one)), ("login", _login(one))]
     rows += [("asks for, and does without", _named(one.without))]
-    rows += [("is told where it is in", f"`~/{one.instructions}`" if one.instructions else "")]
+    rows += [("instructions in", f"`~/{one.instructions}`" if one.instructions else "")]
     rows += [("its own sandbox and updates", _switched(one)), ("`--trust` adds", _trust(one))]
     rows += [("options that stay its own", _code(one.own_options))]
     lines += ["| | |", "|---|---|", *(f"| {what} | {text} |" for what, text in rows if text), ""]

@@ -29,6 +29,8 @@ class Agent:
     yes: str = "\r"
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # of the person's home
+    also: tuple[str, ...] = ()  # further hosts that it needs
+    said: str = apis.SAID  # what is surely drawn in one piece of the model's last words
 
     @property
     def directory(self) -> Path | None:
@@ -45,6 +47,8 @@ ANTHROPIC = "sk-ant-api03-thisIsTheRealKeyOfThePerson-0123456789abcdef-AA"
 OPENAI = "sk-proj-thisIsTheRealKeyOfThePerson0123456789abcdef"
 GOOGLE = "AIzaThisIsTheRealKeyOfThePerson0123456789"
 
+GITHUB = "github_pat_11ABCDEFG0thisIsTheRealTokenOfThePerson_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"
+
 AGENTS = [
     Agent(
         name="claude",
@@ -52,7 +56,7 @@ AGENTS = [
         key=ANTHROPIC,
         host="api.anthropic.com",
         answer=_write("file_path", "Write", apis.anthropic),
-        ready=("? for shortcuts",),
+        ready=("? for shortcuts", "bypass permissions on"),
         asks="Do you want to create made.txt",
     ),
     Agent(
@@ -90,6 +94,7 @@ AGENTS = [
         ready=("whole>",),
         asks="Create new file?",
         yes="y\r",
+        said="Applied edit to made.txt",
         files={".gitconfig": "[user]\n\tname = Person\n\temail = person@example.com\n"},
     ),
     Agent(
@@ -101,5 +106,36 @@ AGENTS = [
         ready=("Type your message",),
         asks="Apply this change?",
         env={"OPENAI_MODEL": "gpt-4o", "OPENAI_BASE_URL": "https://api.openai.com/v1"},
+    ),
+    Agent(
+        name="copilot",
+        variable="COPILOT_GITHUB_TOKEN",
+        key=GITHUB,
+        host="api.githubcopilot.com",
+        also=("api.github.com",),
+        answer=lambda file: apis.copilot("create", {"path": str(file), "file_text": MADE}),
+        words=("--model", apis.COPILOT_MODEL, "--stream", "off"),
+        said="asked.",  # its spinner is drawn over the beginning
+        ready=("? help",),
+        asks="Do you want to",
+    ),
+    Agent(
+        name="goose",
+        variable="ANTHROPIC_API_KEY",
+        key=ANTHROPIC,
+        host="api.anthropic.com",
+        answer=_write("path", "write", apis.anthropic),
+        ready=("Enter to send",),
+        env={"GOOSE_PROVIDER": "anthropic", "GOOSE_MODEL": "claude-sonnet-4-5"},
+    ),
+    Agent(
+        name="droid",
+        variable="FACTORY_API_KEY",
+        key="fk-thisIsTheRealKeyOfThePerson0123456789abcdef",
+        host="api.factory.ai",
+        answer=_write("file_path", "Create", apis.factory),
+        ready=("? for help",),
+        asks="Yes, allow",
+        files={".factory/settings.json": '{"sessionDefaultSettings": {"model": "claude-sonnet-4-5-20250929"}}'},
     ),
 ]

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.sandboxes import program
@@ -68,15 +69,19 @@ class Screen:
 
     def ends(self, keys: str) -> int:
         """Types the keys, as often as a person would, until it ends; returns how it ended."""
+        self.presses(keys, lambda: self.process.poll() is not None, 0.5)
+        return self.process.wait()
+
+    def presses(self, keys: str, done: Callable[[], bool], pause: float) -> None:
+        """Types the keys until `done`. A program that is still drawing may not take them the first time."""
         end = time.monotonic() + PATIENCE
-        while self.process.poll() is None:
+        while not done():
             self.types(keys)
-            soon = time.monotonic() + 0.5
-            while self._reads(soon):
+            soon = time.monotonic() + pause
+            while not done() and self._reads(soon):
                 pass
             if time.monotonic() > end:
-                raise AssertionError(f"it does not end; saw: {self.text[-3000:]}")
-        return self.process.wait()
+                raise AssertionError(f"{keys!r} has no effect; saw: {self.text[-3000:]}")
 
     def _reads(self, end: float) -> bool:
         ready, _, _ = select.select([self._terminal], [], [], max(0.0, end - time.monotonic()))

@@ -77,7 +77,7 @@ def test_options_of_run_come_first_unless_the_program_has_one_of_that_name(desk:
     assert "--pids" in wrong.stderr
 
 
-def test_a_program_that_is_not_installed_is_told_with_how_to_get_it(desk: Desk) -> None:
+def test_a_missing_program_is_an_error_that_says_how_to_get_it(desk: Desk) -> None:
     done = desk.run("claude")
     assert done.returncode == 125
     assert "claude is not on your PATH; to install it: npm install -g @anthropic-ai/claude-code" in done.stderr
@@ -105,7 +105,7 @@ def test_each_project_has_its_own_unless_the_profile_shares_it(desk: Desk, tmp_p
     assert desk.run("dash", "-c", "cat ~/.agent/mark", cwd=other).stdout == "here\n"
 
 
-def test_another_directory_at_the_same_path_begins_anew_and_the_person_is_told(desk: Desk) -> None:
+def test_another_directory_at_the_same_path_starts_afresh_with_a_notice(desk: Desk) -> None:
     profile(desk, "sh", keep=[".agent"], project_state=[".tool"])
     left = desk.run("sh", "-c", "echo hostile > ~/.agent/settings.json; echo hostile > .tool/hooks.json")
     assert left.returncode == 0, left.stderr
@@ -113,7 +113,7 @@ def test_another_directory_at_the_same_path_begins_anew_and_the_person_is_told(d
     desk.project.mkdir()
     done = desk.run("sh", "-c", "cat ~/.agent/settings.json .tool/hooks.json; echo mine > ~/.agent/settings.json")
     assert done.stdout == ""
-    assert f"{desk.project} is another directory than before: sh begins anew" in done.stderr
+    assert f"{desk.project} is not the same directory as before: sh starts afresh" in done.stderr
     again = desk.run("sh", "-c", "cat ~/.agent/settings.json")
     assert (again.stdout, again.stderr) == ("mine\n", "")
 
@@ -200,7 +200,7 @@ def test_what_an_agent_leaves_in_its_home_leads_the_host_nowhere(desk: Desk, tmp
         assert [one.name for one in victim.iterdir()] == ["file"]
 
 
-def test_the_agent_is_told_where_it_is_and_its_own_lines_stay(desk: Desk) -> None:
+def test_the_agent_learns_where_it_is_and_its_own_lines_stay(desk: Desk) -> None:
     profile(desk, "sh", keep=[".agent"], instructions=".agent/AGENTS.md", hosts={"api.example.com": "the model"})
     desk.run("sh", "-c", "echo 'I like tests.' >> ~/.agent/AGENTS.md")
     told = desk.run("sh", "--overlay", "--network", "registries", "-c", "cat ~/.agent/AGENTS.md").stdout
@@ -392,7 +392,7 @@ def test_forget_gone_deletes_what_was_kept_for_deleted_projects_only(desk: Desk,
     assert desk.run("sh", "-c", "ls -A ~/.agent", cwd=deleted).stdout == ""
 
 
-def test_a_mistake_in_a_profile_is_told_with_its_line(desk: Desk) -> None:
+def test_a_mistake_in_a_profile_is_reported_with_its_line(desk: Desk) -> None:
     place = desk.sandbox / "profiles"
     place.mkdir()
     (place / "mine.yaml").write_text("program: sh\nhostes: {a.example.com: x}\n")

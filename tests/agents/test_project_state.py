@@ -60,7 +60,7 @@ def test_what_a_shipped_agent_writes_there_is_there_again_and_not_in_the_project
     assert found == (sorted(["README.md", directory, "settings.json"]) if there else ["README.md"])
 
 
-def test_the_agent_is_told_that_it_does_not_reach_the_project(desk: Desk) -> None:
+def test_the_agent_learns_that_its_changes_do_not_reach_the_project(desk: Desk) -> None:
     profile(desk, "sh", keep=[".agent"], project_state=[".tool"], instructions=".agent/AGENTS.md")
     assert "What you write to .tool/ of the project is kept for your next run" in sh(desk, "cat ~/.agent/AGENTS.md")
 
@@ -192,14 +192,14 @@ def test_of_two_sandboxes_at_once_the_second_has_its_own_and_says_so(desk: Desk)
         assert first.stdout.readline() == "ready\n"
         second = desk.run("sh", "-c", "ls -A .tool; echo two > .tool/two && cat .tool/two")
         assert second.stdout == "two\n", second.stderr
-        assert "another sandbox has what is kept for .tool/" in second.stderr
+        assert "another sandbox uses what is kept for .tool/" in second.stderr
         out, _ = first.communicate("go\n")
     assert out == "kept\none\n"
     assert sh(desk, "ls -A .tool") == "kept\none\n"
     assert not (desk.project / ".tool").exists()
 
 
-def test_without_an_overlay_it_is_frozen_and_the_person_is_told(desk: Desk) -> None:
+def test_without_an_overlay_it_is_frozen_with_a_notice(desk: Desk) -> None:
     (desk.project / ".tool").mkdir()
     sh(desk, "true")
     subprocess.run(["rm", "-rf", str(layer(desk) / "upper")], check=True)

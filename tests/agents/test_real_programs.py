@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -16,32 +17,41 @@ pytestmark = pytest.mark.walls
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda one: one.name)
 def test_it_starts_answers_edits_a_file_and_ends(desk: Desk, agent: Agent) -> None:
-    directory = agent.directory
-    if directory is None:
-        pytest.skip(f"{agent.name} is not installed: make agents")
-    made = desk.project / "made.txt"
-    desk.world.answer, desk.world.api = agent.answer(made), agent.host
-    desk.env |= {agent.variable: agent.key, "PATH": f"{directory}:{desk.env['PATH']}", **agent.env}
-    desk.has(agent.files)
-    with desk.screen(agent.name, *agent.words) as screen:
-        screen.sees(*agent.ready)
-        screen.types("please write the file")
-        screen.sees("please write the file")
-        screen.types("\r")
-        if agent.asks:
-            screen.sees(agent.asks)
-            screen.types(agent.yes)
-        screen.sees(SAID)
-        screen.ends("\x03")
-    assert made.read_text() == MADE
+    assert_it_writes_the_file(desk, agent)
     sent = desk.world.sent(agent.host)
     assert any(agent.key in value for one in sent for _, value in one["headers"]), "the mock never saw the real key"
+    assert any(b"You run in a sandbox" in one["body"] for one in sent), "the model was not told where it is"
     inside = desk.run("run", "--profile", agent.name, "--", "env")
     assert f"{agent.variable}=" in inside.stdout, inside.stderr
     assert agent.key not in inside.stdout
     kept = [one for one in desk.kept(agent.name).rglob("*") if one.is_file() and not one.is_symlink()]
     assert kept
     assert not [one for one in kept if agent.key.encode() in one.read_bytes()]
+
+
+@pytest.mark.parametrize("agent", [one for one in AGENTS if one.asks], ids=lambda one: one.name)
+def test_trusted_it_writes_the_file_without_a_question(desk: Desk, agent: Agent) -> None:
+    assert_it_writes_the_file(desk, agent, "--trust")
+
+
+def assert_it_writes_the_file(desk: Desk, agent: Agent, *options: str) -> None:
+    """Starts it at a terminal, asks for a file, and ends it."""
+    installed(desk, agent.name)
+    made = desk.project / "made.txt"
+    desk.world.answer, desk.world.api, desk.world.also = agent.answer(made), agent.host, agent.also
+    desk.env |= {agent.variable: agent.key, **agent.env}
+    desk.has(agent.files)
+    with desk.screen(agent.name, *options, *agent.words) as screen:
+        screen.sees(*agent.ready)
+        screen.types("please write the file")
+        screen.sees("please write the file")
+        screen.presses("\r", lambda: bool(desk.world.prompts(agent.host)), 10)
+        if agent.asks and not options:
+            screen.sees(agent.asks)
+            screen.types(agent.yes)
+        screen.sees(agent.said)
+        screen.ends("\x03")
+    assert made.read_text() == MADE
 
 
 def installed(desk: Desk, name: str) -> Agent:
@@ -126,22 +136,33 @@ def test_do_not_ask_again_holds_in_the_next_run_and_is_not_in_the_project(desk: 
     assert not (desk.project / ".claude").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "shown", "keys"),
-    [
-        ("copilot", "Copilot", "\x03"),
-        ("amp", "log in to Amp", "\x03"),
-        ("droid", "Welcome to Factory CLI", "\x1b[B\r"),  # its menu has an entry for the end
-    ],
-    ids=["copilot", "amp", "droid"],
-)
-def test_the_screen_of_one_without_a_mock_comes_up(desk: Desk, name: str, shown: str, keys: str) -> None:
-    directory = WHERE / name / "node_modules" / ".bin"
-    if not (directory / name).exists():
-        pytest.skip(f"{name} is not installed: make agents")
+def test_the_first_screen_of_amp_comes_up(desk: Desk) -> None:
+    with_amp(desk)
     desk.world.api = "nobody"
-    desk.env |= {"PATH": f"{directory}:{desk.env['PATH']}"}
-    with desk.screen(name) as screen:
-        screen.sees(shown)
-        screen.ends(keys)
-    assert desk.run(name, "--version").returncode == 0
+    with desk.screen("amp") as screen:
+        screen.sees("log in to Amp")
+        screen.ends("\x03")
+    assert desk.run("amp", "--version").returncode == 0
+
+
+def test_amp_sends_the_key_that_it_never_holds(desk: Desk) -> None:
+    with_amp(desk)
+    key = f"sgamp_user_01ABCDEFGHJKMNPQRSTVWXYZ01_{'0123456789abcdef' * 4}"
+    desk.world.answer = lambda *_: (404, [], b"{}")
+    desk.env |= {"AMP_API_KEY": key}
+    assert desk.run("amp", "-x", "hello", stdin=subprocess.DEVNULL).returncode != 0  # its service does not answer
+    sent = desk.world.sent("ampcode.com")
+    assert sent and any(value == f"Bearer {key}" for one in sent for _, value in one["headers"])
+    inside = desk.run("run", "--profile", "amp", "--", "env")
+    assert "AMP_API_KEY=sgamp_user_" in inside.stdout, inside.stderr
+    assert key not in inside.stdout
+    kept = [one for one in desk.kept("amp").rglob("*") if one.is_file() and not one.is_symlink()]
+    assert not [one for one in kept if key.encode() in one.read_bytes()]
+
+
+def with_amp(desk: Desk) -> None:
+    """Puts amp, for whose service we have no mock, on the person's PATH."""
+    directory = WHERE / "amp" / "node_modules" / ".bin"
+    if not (directory / "amp").exists():
+        pytest.skip("amp is not installed: make agents")
+    desk.env["PATH"] = f"{directory}:{desk.env['PATH']}"

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from sandbox.config.model import Config
 from tests.api.surfaces import ENGINES, SURFACES, make
+from tests.engines.framed_engine import FramedEngine
 from tests.sandboxes import cli, home
 
 __all__ = ["cli", "home"]
@@ -21,16 +23,33 @@ OF_THIS_MACHINE = ("test_it_says_who_it_is", "test_changes_can_be_applied_after_
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "cluster" in SURFACES:
+    if any(name.endswith("cluster") for name in SURFACES):
         here = Path(__file__).parent
         out = [one for one in items if one.path.parent == here and one.name.startswith(OF_THIS_MACHINE)]
         config.hook.pytest_deselected(items=out)
         items[:] = [one for one in items if one not in out]
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Over ENGINES (a test module may have its own), or over the one of `--engine`."""
+    if "engine" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--engine")
+        engines = getattr(metafunc.module, "ENGINES", ENGINES) if chosen is None else [chosen]
+        metafunc.parametrize("engine", engines, indirect=True)
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = str(request.param)
+    if name in ("docker", "podman"):
+        request.getfixturevalue(name)
+    if name == "framed":
+        monkeypatch.setattr("sandbox.sandbox.choose", framed)
+    return name
+
+
+def framed(config: Config) -> FramedEngine:
+    return FramedEngine()
 
 
 @pytest.fixture(params=list(SURFACES))

@@ -11,9 +11,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import sandbox.sandbox
 from sandbox import AsyncCodeSession, AsyncProcess, AsyncSandbox, Client, Sandbox
 
 ENGINES = ["bubblewrap", "none"]
+
+PROGRAM = [sys.executable, "-m", "sandbox.cli.main"]
+FRAMED = [sys.executable, str(Path(__file__).parents[1] / "engines" / "framed_cli.py")]
 SURFACES: dict[str, Callable[..., Any]] = {}
 
 
@@ -34,14 +38,14 @@ def in_process(config: dict[str, Any], hooks: object | None = None) -> Any:
 
 @surface("Client")
 def over_rpc(config: dict[str, Any], hooks: object | None = None) -> Any:
-    return Client(config, hooks=hooks, command=[sys.executable, "-m", "sandbox.cli.main", "--rpc"])
+    return Client(config, hooks=hooks, command=[*_program(), "--rpc"])
 
 
 @surface("http")
 def over_http(config: dict[str, Any], hooks: object | None = None) -> Any:
     from tests.api.http_server import server
 
-    served = server()
+    served = server(_program())
     return Sandbox.connect(served.address, served.token, config, hooks=hooks)
 
 
@@ -62,14 +66,29 @@ def over_cluster(config: dict[str, Any], hooks: object | None = None) -> Any:
     return joined().sandbox(config, hooks=hooks)
 
 
-if os.environ.get("SANDBOX_SURFACE") == "cluster":
-    SURFACES = {"cluster": over_cluster}
+def over_async_cluster(config: dict[str, Any], hooks: object | None = None) -> Any:
+    """The same, awaited."""
+    from tests.cluster.joined import joined_async
+
+    cluster = joined_async()
+    return Awaited(cluster._loop, cluster._loop.run(cluster._inner.sandbox(config, hooks=hooks)))
+
+
+_CLUSTERS = {"cluster": over_cluster, "async-cluster": over_async_cluster}
+if (asked := os.environ.get("SANDBOX_SURFACE")) in _CLUSTERS:
+    SURFACES = {asked: _CLUSTERS[asked]}
+
+
+def _program() -> list[str]:
+    """The command for surfaces that start a process. The framed engine is the tests' own, so it needs its own."""
+    return FRAMED if vars(sandbox.sandbox)["choose"].__module__.startswith("tests.") else PROGRAM
 
 
 def make(name: str, engine: str, project: Path, *, hooks: object | None = None, **config: Any) -> Any:
     """A sandbox of that engine, by that surface, with `project` as its root."""
     filesystem = {"root": str(project), **config.pop("filesystem", {})}
-    return SURFACES[name]({"engine": engine, "filesystem": filesystem, **config}, hooks)
+    known = "none" if engine == "framed" else engine  # which `engine` in conftest.py then replaces
+    return SURFACES[name]({"engine": known, "filesystem": filesystem, **config}, hooks)
 
 
 class Loop:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,53 @@ def test_cancelled_commands_leave_no_descriptor_and_no_process(project: Path) ->
                 ended = await asyncio.gather(*tasks, return_exceptions=True)
                 assert all(isinstance(one, asyncio.CancelledError) for one in ended)
             assert await settled(sandbox, before) <= before
+
+    asyncio.run(main())
+
+
+#: What each call is given; those that are not here need nothing, or a path.
+ARGUMENTS: dict[str, tuple[object, ...]] = {
+    "answer": (1, "deny"), "apply_patch": ("",), "chmod": (".", 0o755), "connect": ("worker",), "dial": (80,),
+    "download": (".", "."), "edit": ("file", "a", "b"), "exec": ("true",), "glob": ("*",), "grep": ("x",),
+    "rename": ("a", "b"), "restore": ("nothing",), "session": ("python",), "spawn": ("true",), "symlink": ("a", "b"),
+    "update_network": ({},), "upload": (".", "."), "write_file": ("a", b"a"), "write_text": ("a", "a"),
+}  # fmt: skip
+WITHOUT_A_PATH = {
+    "apply", "asks", "browser", "changes", "checkpoint", "discard", "extend", "fork", "pause", "processes", "python",
+    "resume", "stats",
+}  # fmt: skip
+
+
+def calls() -> dict[str, tuple[object, ...]]:
+    """Every coroutine method but those that begin and end the sandbox, with arguments for it."""
+    found = [name for name, one in inspect.getmembers(AsyncSandbox, inspect.iscoroutinefunction) if name[0] != "_"]
+    return {
+        name: ARGUMENTS.get(name, () if name in WITHOUT_A_PATH else (".",))
+        for name in found
+        if name not in ("start", "close")
+    }
+
+
+@pytest.mark.parametrize(("name", "given"), calls().items(), ids=calls())
+def test_every_call_can_be_given_up_while_the_sandbox_does_not_answer(
+    name: str, given: tuple[object, ...], project: Path
+) -> None:
+    async def main() -> None:
+        async with AsyncSandbox(config(project)) as sandbox:
+            guest = sandbox.sync._running.pid
+            assert guest
+            os.kill(guest, signal.SIGSTOP)
+            try:
+                calling = asyncio.ensure_future(getattr(sandbox, name)(*given))
+                await asyncio.sleep(0)
+                calling.cancel()
+                ended, _ = await asyncio.wait([calling], timeout=60)
+                assert ended
+            finally:
+                os.kill(guest, signal.SIGCONT)
+            assert calling.cancelled() or name in ("extend", "processes", "python", "session")  # which wait for nothing
+            if name not in ("discard", "pause"):  # these go on, in their thread
+                assert (await sandbox.exec("echo alive")).stdout == "alive\n"
 
     asyncio.run(main())
 
@@ -169,7 +218,7 @@ def test_many_sandboxes_in_one_program_do_not_hold_each_other_up(project: Path) 
     asyncio.run(main())
 
 
-def test_the_plain_sandbox_is_at_hand(project: Path) -> None:
+def test_the_synchronous_sandbox_is_available(project: Path) -> None:
     async def main() -> None:
         async with AsyncSandbox(config(project)) as sandbox:
             assert isinstance(sandbox.sync, Sandbox) and sandbox.sync.id == sandbox.id
@@ -202,3 +251,37 @@ def test_closing_it_while_it_starts_ends_what_was_built(project: Path) -> None:
             sandbox.sync.exec("true")
 
     asyncio.run(main())
+
+
+def test_a_run_that_is_given_up_while_it_waits_stops_nobody_elses(project: Path) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(100), AsyncSandbox(config(project)) as sb, await sb.python("plain") as python:
+            assert (await python.run("ran = []")).error is None
+            begun = project / "begun"
+            code = "import os\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): pass\n'whole'"
+            first = asyncio.ensure_future(python.run(code))
+            while not begun.exists():
+                await asyncio.sleep(0.01)
+            second = asyncio.ensure_future(python.run("ran.append(2)"))
+            await asyncio.sleep(0)  # it has begun to wait
+            second.cancel()
+            await asyncio.wait({second})
+            (project / "go").touch()
+            done = await first
+            assert done.error is None and done.outputs[0].text == "'whole'"
+            assert (await python.run("ran")).outputs[0].text == "[]"
+
+    asyncio.run(run())
+
+
+def test_a_run_that_is_given_up_while_it_runs_is_interrupted_and_the_state_stays(project: Path) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(100), AsyncSandbox(config(project)) as sb, await sb.python("plain") as python:
+            code = "x = 1\nopen('begun', 'w').close()\nimport time\ntime.sleep(1000)"
+            running = asyncio.ensure_future(python.run(code))
+            while not (project / "begun").exists():
+                await asyncio.sleep(0.01)
+            running.cancel()
+            assert (await python.run("x")).outputs[0].text == "1"
+
+    asyncio.run(run())

@@ -25,7 +25,7 @@ def test_a_result_can_be_read_by_name_as_in_the_specifications_samples(sb: Any) 
         result["nothing"]
 
 
-def test_a_command_starts_in_the_directory_that_is_told(sb: Any, project: Path) -> None:
+def test_a_command_starts_in_the_directory_that_is_reported(sb: Any, project: Path) -> None:
     (project / "sub").mkdir()
     assert sb.directory == str(project.resolve())
     assert sb.exec(["pwd"]).stdout.strip() == sb.directory
@@ -66,7 +66,7 @@ def test_check_names_the_signal_that_ended_a_command(sb: Any) -> None:
     assert caught.value.result is not None and caught.value.result.signal == signal.SIGTERM
 
 
-def test_a_timeout_is_told_and_the_output_so_far_is_kept(sb: Any) -> None:
+def test_a_timeout_is_reported_and_the_output_so_far_is_kept(sb: Any) -> None:
     result = given_time(lambda seconds: sb.exec("echo so far; sleep 1000", timeout=seconds), lambda done: done.stdout)
     assert (result.timed_out, result.stdout, result.ok) == (True, "so far\n", False)
 
@@ -165,13 +165,13 @@ def test_an_argument_that_makes_no_sense_is_named(sb: Any, arguments: dict[str, 
         (["echo", "a\0b"], "NUL"),
     ],
 )
-def test_a_command_that_is_none_is_an_error(sb: Any, command: Any, said: str) -> None:
+def test_an_invalid_command_is_an_error(sb: Any, command: Any, said: str) -> None:
     for run in (sb.exec, sb.spawn, lambda command: list(sb.exec_stream(command))):
         with pytest.raises(InvalidArgument, match=said):
             run(command)
 
 
-def test_commands_are_told_with_an_id_a_start_and_fractions_of_a_second(sb: Any) -> None:
+def test_events_of_commands_have_an_id_a_start_and_fractions_of_a_second(sb: Any) -> None:
     from threading import Event
 
     seen: list[dict[str, Any]] = []

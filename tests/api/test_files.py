@@ -68,7 +68,7 @@ def test_directories_links_and_names_are_changed(sb: Any) -> None:
     assert not sb.exists("a")
 
 
-def test_a_name_that_is_not_utf8_is_told_as_everywhere_in_python(sb: Any) -> None:
+def test_a_name_that_is_not_utf8_is_spelt_as_everywhere_in_python(sb: Any) -> None:
     sb.exec(r"touch $(printf 'a\377b'); ln -s $(printf 't\377') link")
     assert os.fsdecode(b"a\xffb") in {one.name for one in sb.list_files()}
     assert sb.read_link("link") == os.fsdecode(b"t\xff")
@@ -198,6 +198,16 @@ def test_nothing_is_ever_written_through_a_link_in_the_target(sb: Any, tmp_path:
     with pytest.raises(OSError, match="d"):
         sb.download("all", target)
     assert (victim / "f").read_text() == "untouched" and os.listdir(victim) == ["f"]
+
+
+def test_a_download_ends_at_its_limit_however_much_there_is_inside(sb: Any, tmp_path: Path) -> None:
+    sb.exec("mkdir -p much; head -c 3000000 /dev/zero > much/f; mkdir -p many; cd many; touch $(seq 300)")
+    for number, place in enumerate(("much", "much/f", "many")):
+        with pytest.raises(OSError, match="more to download") as told:
+            sb.download(place, tmp_path / f"out{number}", max_bytes=1_000_000)
+        assert told.value.errno == errno.EFBIG
+    assert sb.download("much", tmp_path / "whole", max_bytes=4_000_000) == []
+    assert (tmp_path / "whole" / "f").stat().st_size == 3_000_000
 
 
 def test_a_link_on_the_host_is_not_followed_into_the_sandbox(sb: Any, tmp_path: Path) -> None:

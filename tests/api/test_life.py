@@ -28,7 +28,7 @@ def test_it_says_who_it_is(sb: Any, engine: str) -> None:
     assert sb.id in [one.id for one in list_sandboxes(status="running")]
 
 
-def test_variables_that_were_asked_for_are_told(open_sandbox: Any) -> None:
+def test_variables_that_were_asked_for_are_shown(open_sandbox: Any) -> None:
     assert open_sandbox(environment={"set": {"COLOUR": "blue"}}).environment == {"COLOUR": "blue"}
 
 
@@ -72,12 +72,17 @@ def test_a_port_where_nobody_listens_is_an_error(sb: Any) -> None:
         sb.dial(5999)
 
 
-def test_what_it_uses_is_told(sb: Any) -> None:
+def test_its_resource_use_is_reported(sb: Any, engine: str) -> None:
     before = sb.stats()
+    if engine == "framed":  # the tests' own engine measures nothing
+        assert before.memory_bytes is None and before.processes is None
+        return
     with sb.spawn(["python3", "-c", "x = bytearray(50_000_000); print('up', flush=True); input()"]) as process:
         assert process.read().startswith(b"up")
         now = sb.stats()
-        assert now.memory_bytes > 40_000_000 and now["processes"] > before.processes
+        assert now.memory_bytes > max(40_000_000, before.memory_bytes)
+        if engine != "qemu":  # there, what is counted are the programs that make up the machine
+            assert now["processes"] > before.processes
         assert now.cpu_ms >= before.cpu_ms
     assert now.lifetime_left is None
 

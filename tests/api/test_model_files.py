@@ -82,7 +82,7 @@ def test_a_patch_that_does_not_fit_changes_nothing(sb: Any) -> None:
         sb.apply_patch(UNIFIED)
     assert sb.exists("gone.txt") and not sb.exists("dir/new.txt")
     for outside in ("../x", "/etc/x"):
-        with pytest.raises(InvalidArgument, match="no path below"):
+        with pytest.raises(InvalidArgument, match="not a path below"):
             sb.apply_patch(f"*** Begin Patch\n*** Add File: {outside}\n+x\n*** End Patch")
 
 
@@ -182,3 +182,25 @@ def test_many_hunks_are_no_way_to_more_effort(monkeypatch: pytest.MonkeyPatch) -
     assert apply._changed(text, FilePatch("update", "q", hunks[:1]), apply.Effort())
     with pytest.raises(InvalidArgument, match="too much alike"):
         apply._changed(text, FilePatch("update", "q", hunks), apply.Effort())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "new file mode 120000\n--- /dev/null\n+++ b/link\n@@ -0,0 +1 @@\n+/etc/passwd\n\\ No newline at end of file\n",
+        "index 1111111..2222222 120000\n--- a/link\n+++ b/link\n@@ -1 +1 @@\n-old\n+/etc/passwd\n",
+        "deleted file mode 120000\n--- a/link\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n",
+        "old mode 100644\nnew mode 120000\n",
+        "new file mode 160000\n--- /dev/null\n+++ b/link\n@@ -0,0 +1 @@\n+Subproject commit 1\n",
+    ],
+)
+def test_a_patch_of_a_link_or_a_submodule_is_refused_and_writes_no_file(sb: Any, said: str) -> None:
+    with pytest.raises(InvalidArgument, match="a link or a submodule"):
+        sb.apply_patch(f"diff --git a/link b/link\n{said}")
+    assert not sb.exists("link")
+
+
+def test_a_patch_with_gits_own_index_line_applies(sb: Any) -> None:
+    sb.write_text("f", "old\n")
+    sb.apply_patch("diff --git a/f b/f\nindex 1111111..2222222 100644\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-old\n+new\n")
+    assert sb.read_text("f") == "new\n"

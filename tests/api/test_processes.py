@@ -109,7 +109,7 @@ def test_closing_ends_it_and_may_be_done_twice(sb: Any) -> None:
         pass
 
 
-def test_its_time_is_limited_and_told(sb: Any) -> None:
+def test_its_time_is_limited_and_measured(sb: Any) -> None:
     def cut_off(seconds: float) -> Any:
         with sb.spawn("echo so far; sleep 1000", timeout=seconds) as process:
             return process.wait(60)
@@ -119,7 +119,7 @@ def test_its_time_is_limited_and_told(sb: Any) -> None:
 
 
 @pytest.mark.parametrize("stream", ["stdin", "both", 1])
-def test_a_stream_that_is_none_is_an_error(sb: Any, stream: Any) -> None:
+def test_an_unknown_stream_is_an_error(sb: Any, stream: Any) -> None:
     with sb.spawn("true") as process, pytest.raises(InvalidArgument, match="stdout"):
         process.read(stream=stream)
 
@@ -146,7 +146,9 @@ def test_running_commands_are_listed(sb: Any) -> None:
 
 
 @pytest.mark.parametrize("pty", [None, (24, 80)])
-def test_a_kept_command_outlives_whoever_started_it_and_is_joined(sb: Any, pty: tuple[int, int] | None) -> None:
+def test_a_kept_command_outlives_the_client_that_started_it_and_can_be_joined(
+    sb: Any, pty: tuple[int, int] | None
+) -> None:
     with sb.spawn("echo first; read x; echo $x; read x; exit 6", pty=pty, keep="work") as process:
         assert process.read().startswith(b"first")
         pid = process.pid

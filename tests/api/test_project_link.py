@@ -39,7 +39,7 @@ def test_where_something_is_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert sb.exec("test -L /home/own").exit_code != 0
 
 
-def test_whoever_starts_a_kept_command_sees_all_of_its_output(tmp_path: Path) -> None:
+def test_the_client_that_starts_a_kept_command_sees_all_of_its_output(tmp_path: Path) -> None:
     with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sb:
         for number in range(5):
             process = sb.spawn("head -c 300000 /dev/zero", keep=f"k{number}")

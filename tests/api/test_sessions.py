@@ -70,6 +70,13 @@ def test_an_error_has_its_name_and_a_traceback_without_our_frames(py: Any) -> No
     assert py.run("1").text == "1"
 
 
+def test_an_errors_long_value_arrives_whole_and_is_cut_at_its_limit(py: Any) -> None:
+    assert py.run("raise ValueError('x' * 300_000)").error.value == "x" * 300_000
+    endless = py.run("raise ValueError('x' * 20_000_000)").error
+    assert (endless.name, len(endless.value), len(endless.traceback)) == ("ValueError", 4_000_000, 100_000)
+    assert py.run("1").text == "1"
+
+
 def test_values_are_shown_in_every_form_that_they_have(py: Any) -> None:
     result = py.run(
         "class Table:\n"
@@ -133,7 +140,7 @@ def test_a_closed_session_says_so_and_wrong_names_are_refused(sb: Any) -> None:
     session.close()
     with pytest.raises(SandboxClosed):
         session.run("1")
-    with pytest.raises(InvalidArgument, match="python, node, bash"):
+    with pytest.raises(InvalidArgument, match="python, node, typescript, bash"):
         sb.session("cobol")
     with pytest.raises(InvalidArgument, match="jupyter"):
         sb.python("other")
@@ -165,3 +172,26 @@ def test_a_shell_that_sends_endless_bytes_as_its_status_is_ended(sb: Any) -> Non
         with pytest.raises(SandboxError, match="too long"):
             session.run("printf() { command printf '\\n%s ' $2; while :; do echo -n 11111111111111111111; done; }")
         assert session.run("echo again").stdout == "again\n"
+
+
+def test_typescript_runs_where_something_inside_removes_its_types_and_else_says_what_is_needed(sb: Any) -> None:
+    own = sb.exec(["node", "-p", "typeof require('module').stripTypeScriptTypes"]).stdout == "function\n"
+    with sb.session("typescript") as session:
+        result = session.run("const n: number = 41; n + 1")
+    if own:
+        assert result.text == "42"
+    else:
+        assert "the package `typescript`" in result.error.value
+
+
+def test_import_statements_work_in_node_and_the_names_stay(sb: Any) -> None:
+    with sb.session("node") as session:
+        code = "import { readFileSync as read, existsSync } from 'fs'\nimport path from 'node:path';\n"
+        code += 'import * as os from "os"\n'
+        result = session.run(code + "console.log(typeof read, typeof path.join, typeof os.cpus)")
+        assert result.ok and result.stdout == "function function function\n"
+        assert session.run("existsSync('/')").text == "true"
+        assert session.run(
+            "import fs, { statSync } from 'fs'\nawait Promise.resolve(typeof fs.statSync === typeof statSync)"
+        ).ok
+        assert session.run("`\nimport x from 'y'\n`.length").text == "19"  # text is left alone

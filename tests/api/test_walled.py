@@ -22,9 +22,7 @@ while True:
 """
 
 
-@pytest.fixture
-def engine() -> str:
-    return "bubblewrap"
+ENGINES = ["bubblewrap"]
 
 
 def test_a_published_port_has_a_real_number(open_sandbox: Any) -> None:
@@ -184,7 +182,7 @@ def _refuses_every_change(sb: Any, at: str) -> None:
     assert answers == dict.fromkeys(attempts, "EROFS")
 
 
-def test_reading_a_directory_of_a_provider_is_told_as_such(open_sandbox: Any) -> None:
+def test_reading_a_directory_of_a_provider_is_the_usual_error(open_sandbox: Any) -> None:
     sb = open_sandbox(vfs={"mounts": {"/mnt/data": {"type": "memory"}}}, hooks=Guard())
     sb.mkdir("/mnt/data/d")
     with pytest.raises(IsADirectoryError):

@@ -64,7 +64,7 @@ def test_of_many_answers_at_the_same_time_one_wins() -> None:
 
 def test_an_answer_that_there_is_not_leaves_the_question_waiting(table: Table) -> None:
     verdicts = table.ask()
-    with pytest.raises(InvalidArgument, match="'yes' is no answer"):
+    with pytest.raises(InvalidArgument, match="'yes' is not an answer"):
         table.answer("yes")
     assert verdicts == [] and len(table.asks.pending()) == 1
 
@@ -137,7 +137,7 @@ def test_for_the_sandbox_means_this_host_and_port(table: Table) -> None:
     assert len(table.way.shown) == 3
 
 
-def test_whoever_waits_for_another_port_is_not_let_through_with_it(table: Table) -> None:
+def test_a_connection_to_another_port_is_not_let_through_with_it(table: Table) -> None:
     first, other = table.ask(), table.ask(port=22)
     table.answer("sandbox")
     assert first and not other and table.asks.pending()[0].subject.target == "a.test:22"
@@ -163,7 +163,9 @@ def test_always_is_written_before_anything_passes(table: Table, monkeypatch: pyt
     assert verdicts[0] and [one.target for one in table.kept] == ["a.test:443"]
 
 
-def test_what_cannot_be_written_is_told_and_still_waits(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_cannot_be_written_is_an_error_and_the_question_still_waits(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def keep(_: Subject) -> None:
         raise SandboxError("the disk is full")
 
@@ -215,7 +217,7 @@ def test_an_answer_for_one_that_gave_up_is_not_kept_long(table: Table) -> None:
     assert table.ask() == []
 
 
-def test_who_gives_up_is_not_told_and_the_question_stays(table: Table) -> None:
+def test_a_connection_that_gives_up_gets_no_answer_and_the_question_stays(table: Table) -> None:
     from sandbox.asks.question import HostSubject
 
     verdicts: list[Verdict] = []
@@ -241,14 +243,14 @@ def test_a_denied_host_is_not_asked_about_again_for_a_while_that_grows(table: Ta
     assert table.ask() == []
 
 
-def test_so_many_questions_wait_and_no_more(table: Table) -> None:
+def test_the_number_of_waiting_questions_is_limited(table: Table) -> None:
     for number in range(MOST_QUESTIONS):
         assert table.ask(f"{number}.test") == []
     (verdict,) = table.ask("more.test")
     assert not verdict and verdict.why == "too many questions are waiting for an answer"
 
 
-def test_so_many_connections_wait_and_no_more(table: Table) -> None:
+def test_the_number_of_waiting_connections_is_limited(table: Table) -> None:
     for _ in range(MOST_WAITING):
         assert table.ask() == []
     assert table.ask()[0].why == "too many questions are waiting for an answer"
@@ -284,7 +286,7 @@ def test_made_up_names_do_not_pile_up(table: Table) -> None:
 # -- the end, and failures
 
 
-def test_the_end_of_the_sandbox_refuses_whoever_waits(table: Table) -> None:
+def test_the_end_of_the_sandbox_refuses_all_that_wait(table: Table) -> None:
     verdicts, queued = table.ask(), table.ask(path="/x")
     table.asks.close()
     assert not verdicts[0] and not queued[0]
@@ -334,7 +336,7 @@ def test_everything_is_on_the_record(table: Table) -> None:
     assert [one["state"] for one in table.events] == ["waiting", "allowed"]
 
 
-def test_who_ends_the_sandbox_waits_until_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_the_sandbox_waits_until_an_answer_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tenant whom the answer lets go on may end, and the sandbox with it, before anybody has heard of it."""
     table = Table()
     told: list[str] = []

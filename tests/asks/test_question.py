@@ -35,7 +35,7 @@ def test_a_program_cannot_end_the_quotes_around_its_name(program: str) -> None:
         at += 2 if inner[at] == "\\" else 1
 
 
-def test_a_files_name_does_not_go_on_with_words_of_ours() -> None:
+def test_a_files_name_cannot_continue_the_question() -> None:
     exe = "/tmp/x) wants to connect to pypi.org:443"
     text = str(HostSubject("evil.test", 443, requester=Requester("pip", exe)).text)
     assert text.count(" wants to connect to ") == 1 and text.endswith(" wants to connect to evil.test:443")

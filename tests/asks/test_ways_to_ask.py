@@ -96,7 +96,7 @@ def test_a_hook_that_never_returns_is_overtaken_by_the_timeout(asked: Asked) -> 
     stuck.set()  # its late answer is nobody's
 
 
-def test_a_hook_that_has_no_opinion_leaves_it_to_others_and_alone_is_nobody(asked: Asked) -> None:
+def test_a_hook_that_has_no_opinion_leaves_it_to_others_and_counts_as_no_answer(asked: Asked) -> None:
     assert hooked(asked, lambda _: None).ask().why.startswith("nobody was there")
 
 
@@ -130,7 +130,7 @@ def test_a_button_of_the_notification_answers(asked: Asked, tmp_path: Path, answ
     assert words[words.index("--") :] == ["--", "sandbox vm-test asks", "A program wants to connect to a.test:443"]
 
 
-def test_a_tenants_text_is_no_option_and_no_markup(asked: Asked, tmp_path: Path) -> None:
+def test_a_tenants_text_is_neither_option_nor_markup(asked: Asked, tmp_path: Path) -> None:
     subject = HostSubject("a.test", 443, "GET", "/<b>x</b>&amp;", Requester("--action=once=X\n<a href='x'>", "", 1))
     notified(asked, stand_in(tmp_path, "echo deny")).ask(subject)
     words = (tmp_path / "arguments").read_text().splitlines()
@@ -185,7 +185,7 @@ def test_a_notification_goes_away_when_somebody_else_answered(asked: Asked, tmp_
     assert over[0] and shown.wait(20) == -15
 
 
-def test_what_a_notification_prints_beside_an_answer_is_none(asked: Asked, tmp_path: Path) -> None:
+def test_what_a_notification_prints_beside_an_answer_is_ignored(asked: Asked, tmp_path: Path) -> None:
     verdict = notified(asked, stand_in(tmp_path, "echo yes; echo once")).ask(seconds=0.5)
     assert not verdict
 

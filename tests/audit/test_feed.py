@@ -38,7 +38,7 @@ def test_queries_filter_and_limit_to_the_newest() -> None:
     assert some.query(limit=0) == []
 
 
-def test_the_process_wide_feed_hears_every_record(tmp_path: Path) -> None:
+def test_the_process_wide_feed_gets_every_record(tmp_path: Path) -> None:
     heard: list[object] = []
     end = subscribe_audit_feed(lambda one: heard.append(one["summary"]))
     before = get_audit_feed_size()
@@ -52,7 +52,7 @@ def test_the_process_wide_feed_hears_every_record(tmp_path: Path) -> None:
     assert [one["summary"] for one in query_audit_feed(type="sandbox_lifecycle", limit=3)] == ["one", "two", "three"]
 
 
-def test_a_subscriber_that_raises_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_subscriber_that_raises_affects_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
     some = Feed()
     heard: list[object] = []
 

@@ -286,4 +286,6 @@ def test_reading_a_record_that_somebody_filled_with_anything_never_fails(lines: 
         Path(place, "audit.jsonl").write_bytes(b"\n".join(lines))
         list(entries(place))
         verify(place)
-        Record(place).write("policy_decision", "still writing")
+        record = Record(place)
+        record.write("policy_decision", "still writing")
+        record.close()

@@ -6,10 +6,13 @@ import random
 from dataclasses import asdict, replace
 
 import pytest
+import simpy
 
+from bench.scale.compare import Moment, fitted, simulate
 from bench.scale.costs import Costs, Step
-from bench.scale.model import Cluster, Shape
-from bench.scale.queues import Servers, erlang_c, mean_wait
+from bench.scale.measure import FULL
+from bench.scale.model import Cluster, Shape, Steps
+from bench.scale.queues import Servers, SharedCores, erlang_c, mean_wait
 from bench.scale.scenarios import limits, loss, rollout, small, steady
 
 COSTS = Costs(
@@ -46,7 +49,7 @@ def test_erlangs_formula_has_its_known_values() -> None:
     assert erlang_c(4, 5.0) == 1.0
 
 
-def test_whoever_comes_first_is_served_first() -> None:
+def test_first_come_is_first_served() -> None:
     queue = Servers(1)
     assert [queue.take(0.0, 2.0), queue.take(1.0, 2.0), queue.take(10.0, 2.0)] == [2.0, 4.0, 12.0]
     assert queue.waited == 1.0
@@ -57,6 +60,43 @@ def test_work_of_less_than_no_time_is_an_error() -> None:
         Servers(1).take(0.0, -1.0)
     with pytest.raises(ValueError):
         Servers(0)
+
+
+def shared(cores: int, others: float, costs: list[float]) -> list[float]:
+    """When each is through, of work that begins together on shared cores."""
+    env = simpy.Environment()
+    cluster = SharedCores(env, cores, others)
+    ends: list[float] = []
+
+    def one(cost: float) -> Steps:
+        yield cluster.work(cost)
+        ends.append(env.now)
+
+    for cost in costs:
+        env.process(one(cost))
+    env.run()
+    return ends
+
+
+def test_shared_cores_are_shared_alike() -> None:
+    assert shared(2, 0.0, [1.0, 1.0]) == pytest.approx([1.0, 1.0])
+    assert shared(1, 0.0, [1.0, 2.0]) == pytest.approx([2.0, 3.0])  # half each, then the rest alone
+    assert shared(1, 1.0, [1.0]) == pytest.approx([2.0])
+    assert shared(2, 2.0, [1.0, 1.0]) == pytest.approx([2.0, 2.0])  # two of four, on two cores: half a core each
+
+
+def test_a_machine_is_found_again_from_what_one_server_does_on_it() -> None:
+    for there in (Moment(1.0, 1.0, 0.0), Moment(2.0, 0.3, 12.0)):
+        alone, full = (simulate(clients, COSTS, there, 1).rate for clients in (1, FULL))
+        found = fitted(COSTS, alone, full, there.others)
+        assert found.slower == pytest.approx(there.slower, rel=0.1)
+        three = [simulate(12, COSTS, one).rate for one in (found, there)]
+        assert three[0] == pytest.approx(three[1], rel=0.1)
+
+
+def test_three_servers_get_more_of_a_busy_machine_than_one() -> None:
+    busy = Moment(1.0, 0.3, 20.0)
+    assert simulate(12, COSTS, busy, 3).rate > 1.5 * simulate(12, COSTS, busy, 1).rate
 
 
 # -- the cluster

@@ -48,6 +48,19 @@ def test_commits_arrive_on_the_branch_and_nothing_else_changes(project: Path, tm
     assert kept(tmp_path / "home") == []
 
 
+def test_who_signs_commits_gets_unsigned_ones_since_the_key_is_not_inside(project: Path) -> None:
+    git(project, "config", "commit.gpgSign", "true")
+    git(project, "config", "tag.gpgSign", "true")
+    git(project, "config", "gpg.format", "ssh")
+    git(project, "config", "user.signingKey", "/nonexistent/key.pub")
+    before = snapshot(project, "fix-1")
+    done = sandbox(project, "run", "--branch", "fix-1", "--commit-rest", "--", "sh", "-c", COMMIT + " && echo c > c")
+    assert done.returncode == 0, done.stderr
+    assert git(project, "log", "--format=%s %G?", "fix-1").splitlines()[1:] == ["from inside N", "first N"]
+    assert git(project, "ls-tree", "--name-only", "fix-1").splitlines() == ["a", "b", "c", "sub"]
+    assert snapshot(project, "fix-1") == before
+
+
 def test_an_existing_branch_is_continued_with_its_own_files(project: Path) -> None:
     git(project, "checkout", "-q", "-b", "fix-1")
     (project / "only-there").write_text("there\n")
@@ -99,7 +112,7 @@ def test_the_status_is_the_commands_and_its_commits_arrive_also_when_it_fails(pr
     assert git(project, "rev-list", "--count", "main..fix-1") == "1"
 
 
-def test_json_tells_of_the_branch(project: Path) -> None:
+def test_json_shows_the_branch(project: Path) -> None:
     done = sandbox(project, "run", "--json", "--branch", "fix-1", "--", "sh", "-c", COMMIT + "; echo c > c")
     wanted = {"name": "fix-1", "commits": 1, "uncommitted": 1, "elsewhere": False, "error": None}
     assert json.loads(done.stdout)["branch"] == wanted
@@ -174,7 +187,7 @@ def test_history_that_was_rewritten_inside_needs_force(project: Path) -> None:
     assert git(project, "branch", "--list", "fix-1") == ""
 
 
-def test_commits_elsewhere_are_told_and_stay(project: Path, tmp_path: Path) -> None:
+def test_commits_elsewhere_are_reported_and_stay(project: Path, tmp_path: Path) -> None:
     done = sandbox(project, "run", "--branch", "fix-1", "--", "sh", "-c", "git checkout -q -b own; " + COMMIT)
     assert "HEAD inside was not on fix-1" in done.stderr
     assert git(project, "branch", "--format=%(refname:short)") == "main"
@@ -368,7 +381,7 @@ def test_a_projects_own_file_cannot_choose_a_branch(project: Path) -> None:
     ],
     ids=["branch", "stash", "tag"],
 )
-def test_what_is_committed_beside_the_branch_is_told_and_stays(project: Path, tmp_path: Path, script: str) -> None:
+def test_what_is_committed_beside_the_branch_is_reported_and_stays(project: Path, tmp_path: Path, script: str) -> None:
     done = sandbox(project, "run", "--branch", "fix-1", "--", "sh", "-ec", script)
     assert done.returncode == 0
     assert "not everything that was committed inside is on fix-1" in done.stderr

@@ -143,7 +143,7 @@ def test_a_checkpoint_that_others_can_write_is_refused(saved: str, tmp_path: Pat
 def test_another_directory_in_the_projects_place_is_refused(saved: str, project: Path) -> None:
     project.rename(project.with_name("moved"))
     project.mkdir()
-    with pytest.raises(SandboxError, match="another directory"):
+    with pytest.raises(SandboxError, match="not the directory that the checkpoint"):
         Sandbox.restore(saved)
 
 
@@ -170,15 +170,15 @@ def test_a_checkpoint_holds_no_secret_and_asks_for_it_again(project: Path, tmp_p
 def test_checkpoints_are_listed_and_removed(saved: str) -> None:
     assert [(one.name, one.saves) for one in store.checkpoints()] == [(saved, "files")]
     with pytest.raises(SandboxError, match="already"):
-        store.Unfinished(saved)
+        store.UnfinishedCheckpoint(saved)
     store.remove(saved)
     assert store.checkpoints() == []
     with pytest.raises(NotFound):
         Sandbox.restore(saved)
 
 
-def test_half_a_checkpoint_is_none_and_is_pruned(sandbox: Sandbox, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), store.Unfinished("half") as made:
+def test_half_a_checkpoint_does_not_count_and_is_pruned(sandbox: Sandbox, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), store.UnfinishedCheckpoint("half") as made:
         raise RuntimeError
     assert not os.path.exists(made.path)
     left = tmp_path / "home/checkpoints/.new-999999999-abcd"
@@ -247,3 +247,16 @@ def test_two_names_of_one_file_in_the_home_and_in_tmp_come_back(sandbox: Sandbox
             restored.exec("cat ~/two /tmp/two; test ~/one -ef ~/two && test /tmp/d/one -ef /tmp/two").stdout
             == "mine\nits\n"
         )
+
+
+def test_what_is_in_a_directory_that_its_owner_closed_comes_back_and_it_stays_closed(sandbox: Sandbox) -> None:
+    close = "mkdir -p {0}/in && echo kept > {0}/in/note && chmod 000 {0}/in {0}"
+    for place in ("closed", "~/closed"):
+        sandbox.exec(close.format(place), check=True)
+    sandbox.checkpoint("closed")
+    for place in ("closed", "~/closed"):
+        assert sandbox.exec(f"stat -c %a {place}").stdout == "0\n"
+    with Sandbox.restore("closed") as restored:
+        for place in ("closed", "~/closed"):
+            assert restored.exec(f"stat -c %a {place}; chmod 700 {place}; stat -c %a {place}/in").stdout == "0\n0\n"
+            assert restored.exec(f"chmod 700 {place}/in; cat {place}/in/note").stdout == "kept\n"

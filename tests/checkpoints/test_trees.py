@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.checkpoints import trees
+from sandbox.checkpoints.digest import digest
 from sandbox.checkpoints.trees import DEPTH, Trees, own_directory
 
 MOST = 1 << 30
@@ -66,7 +67,7 @@ def test_a_tree_that_is_too_deep_is_an_error_and_one_of_the_greatest_depth_is_co
     program = "import os, sys\nfor _ in range(int(sys.argv[1])): os.mkdir('d'); os.chdir('d')"
     subprocess.run([sys.executable, "-c", program, str(DEPTH)], cwd=source, check=True)
     made = copied(source, tmp_path / "target")
-    trees.digest(str(made), "")
+    digest(str(made), "")
     os.rename(source / "d", tmp_path / "d")
     (source / "d").mkdir()
     os.rename(tmp_path / "d", source / "d" / "d")

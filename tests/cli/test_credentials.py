@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.state.places import project_word
+from sandbox.state.paths import project_word
 from tests.sandboxes import Command
 
 pytestmark = pytest.mark.walls
@@ -54,7 +54,7 @@ def test_a_login_made_inside_one_project_is_shared_by_its_owner_alone(cli: Comma
     assert "sk-ant-oat01-" in after.stdout and REAL not in after.stdout
 
 
-def test_a_mistake_is_told_before_it_is_written(cli: Command) -> None:
+def test_a_mistake_is_reported_before_anything_is_written(cli: Command) -> None:
     done = cli("config", "--global", "set", "credentials.claude.use", "claud")
     assert done.returncode != 0 and "there is no ready-made credential 'claud'" in done.stderr
     done = cli("config", "--global", "set", "credentials.x.refresh.hosts", "[https://no.example/]")

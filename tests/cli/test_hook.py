@@ -502,3 +502,27 @@ def test_the_hook_is_installed_once_beside_what_is_there_and_taken_out_again(pro
     assert subprocess.run(status, cwd=project, capture_output=True, check=False).returncode == 0
     subprocess.run([*program(), "hook", "uninstall"], cwd=project, check=True, capture_output=True)
     assert json.loads(file.read_text()) == {"model": "opus", "hooks": {"Stop": [], "PreToolUse": [other]}}
+
+
+def test_a_blocked_file_that_a_command_moved_or_linked_stays_out_of_reach_of_file_tools(project: Path) -> None:
+    (project / "sub" / "deep").mkdir(parents=True)
+    (project / "sub" / "deep" / ".env").write_text("SECRET=1")
+    claude = Claude(project, program())
+    assert claude.bash("true").returncode == 0
+    assert claude.bash("mkdir node_modules; mv sub node_modules/").returncode == 0
+    moved = project / "node_modules" / "sub" / "deep" / ".env"
+    assert moved.read_text() == "SECRET=1"
+    assert claude.judges("Read", file_path=str(moved)) == "deny"
+    assert claude.judges("Grep", pattern="x", path="node_modules") == "deny"
+    assert claude.judges("mcp__files__read", path="node_modules/sub/deep/.env") == "deny"
+    claude.event("session-end")
+
+
+def test_a_path_through_a_link_is_judged_as_the_kernel_reads_it(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "notes.txt").write_text("x")
+    (project / "notes.txt").write_text("x")
+    (project / "link").symlink_to(tmp_path / "elsewhere" / "deep")
+    claude = Claude(project, program())
+    assert claude.judges("mcp__files__read", path="notes.txt") == ""
+    assert claude.judges("mcp__files__read", path="link/../notes.txt") == "deny"

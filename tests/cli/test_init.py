@@ -73,7 +73,7 @@ def test_a_python_project_with_an_agent(cli: Command) -> None:
     found = proposed(cli, "--yes")
     install = "sandbox run --allow-host pypi.org --allow-host files.pythonhosted.org -- sh -c python3 -m venv .venv && "
     assert commands(found) == [
-        install + ".venv/bin/pip install -r requirements.txt",
+        install + ".venv/bin/pip install -r requirements.txt pytest",
         "sandbox run -- .venv/bin/python -m pytest",
         "sandbox claude",
     ]
@@ -179,7 +179,7 @@ def test_mcp_servers_are_put_behind_walls_and_no_secret_is_shown(cli: Command) -
     assert "sk-live-0000" not in shown and "v-0000" not in shown
 
 
-def test_a_client_that_has_our_server_is_not_told_again(cli: Command) -> None:
+def test_a_client_that_has_our_server_is_not_asked_again(cli: Command) -> None:
     put({".mcp.json": '{"mcpServers": {"x": {"command": "sandbox", "args": ["mcp", "--overlay"]}}}'})
     assert proposed(cli)["snippets"] == []
 
@@ -232,7 +232,7 @@ def test_a_file_of_the_persons_own_stays_and_the_proposal_is_shown_beside_it(cli
     assert CONFIG.read_text() == "limits: {memory: 1g}  # mine\n"
 
 
-def test_the_home_directory_is_no_project(cli: Command, home: Path) -> None:
+def test_the_home_directory_is_not_a_project(cli: Command, home: Path) -> None:
     (home.parent / ".sandbox").mkdir()
     done = cli("init", "--yes", cwd=home.parent, env={**os.environ, "SANDBOX_HOME": str(home.parent / ".sandbox")})
     assert done.returncode == 125 and "home directory" in done.stderr

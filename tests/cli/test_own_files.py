@@ -54,7 +54,7 @@ def test_a_link_in_the_project_leads_no_settings_elsewhere(own: Path) -> None:
 @pytest.mark.parametrize(
     "words", [["--wait", "soon"], ["--upload-limit", "much"], ["token", "new", "--scope", "read", "--expires", "never"]]
 )
-def test_a_value_that_is_none_is_told_in_one_line(
+def test_an_invalid_value_is_reported_in_one_line(
     own: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert main(["serve", *words]) == 125

@@ -56,7 +56,7 @@ def test_a_source_that_was_changed_after_it_was_compiled_counts(package: Path) -
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\0" * 15, b"\0" * 4096])
-def test_bytecode_that_is_none_is_not_used(package: Path, damaged: bytes) -> None:
+def test_invalid_bytecode_is_not_used(package: Path, damaged: bytes) -> None:
     for file in (package / "policy" / "__pycache__").glob("decision.*.pyc"):
         file.write_bytes(damaged)
     assert asked(package)[3] == "None"

@@ -44,7 +44,7 @@ def test_a_detached_sandbox_that_cannot_start_says_why_in_front(cli: Command) ->
     assert json.loads(cli("list", "--json").stdout) == []
 
 
-def test_a_command_that_is_not_there_is_told_in_front_too(cli: Command) -> None:
+def test_a_missing_command_in_front_is_an_error_too(cli: Command) -> None:
     done = cli("run", "--detach", "--", "no-such-command")
     assert (done.returncode, done.stdout) == (127, "")
     assert "no-such-command" in done.stderr
@@ -179,7 +179,7 @@ def test_changes_of_a_running_sandbox_are_not_thrown_away(cli: Command) -> None:
     assert (done.returncode, done.stderr) == (125, f"sandbox: {id} is running; stop it first: `sandbox kill {id}`\n")
 
 
-def test_an_option_behind_the_id_is_told(cli: Command, detached: str) -> None:
+def test_an_option_after_the_id_is_an_error(cli: Command, detached: str) -> None:
     assert "put options before it" in cli("exec", detached, "--env", "A=1", "--", "true").stderr
 
 

@@ -56,7 +56,7 @@ def test_a_named_pipe_as_input_stays_the_hosts(tmp_path: Path) -> None:
     assert fifo.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_signal_is_told_as_128_and_its_number(tmp_path: Path) -> None:
+def test_a_signal_is_reported_as_128_plus_its_number(tmp_path: Path) -> None:
     assert run("sh", "-c", "kill -KILL $$", cwd=tmp_path).returncode == 137
 
 
@@ -68,7 +68,7 @@ def test_our_own_errors_are_125_with_one_line(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
-def test_a_mistyped_option_is_ours_and_the_one_meant_is_named(tmp_path: Path) -> None:
+def test_a_mistyped_option_is_an_error_that_names_the_one_meant(tmp_path: Path) -> None:
     done = run("--memroy", "5m", "--", "true", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (125, "sandbox: unknown option --memroy; did you mean --memory?\n")
     done = run("--pids", "many", "true", cwd=tmp_path)
@@ -86,7 +86,7 @@ def test_a_directory_that_is_gone_is_said_in_words(tmp_path: Path) -> None:
     )
 
 
-def test_the_machines_own_temporary_directory_is_no_project(tmp_path: Path) -> None:
+def test_the_machines_own_temporary_directory_is_not_a_project(tmp_path: Path) -> None:
     done = run("--root", "/tmp", "true", cwd=tmp_path)
     assert "every sandbox has its own /tmp; choose a directory in it" in done.stderr
 
@@ -98,7 +98,7 @@ def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     assert "No space left on device" in done.stderr
 
 
-def test_what_was_refused_is_told_when_the_command_failed(tmp_path: Path) -> None:
+def test_what_was_refused_is_shown_when_the_command_failed(tmp_path: Path) -> None:
     ask = "import sys, urllib.request as u; [u.urlopen(f'http://{name}/') for name in sys.argv[1:]]"
     one = run("python3", "-c", ask, "one.example", cwd=tmp_path)
     told = "sandbox: blocked: one.example:80 is not allowed; to allow it, add 'one.example' to network.allowed_hosts\n"
@@ -135,7 +135,8 @@ def test_a_published_port_leads_inside_and_a_lent_one_out(tmp_path: Path) -> Non
                 assert outward.recv(100) == b"from inside"
 
 
-def test_what_a_tenant_sent_before_it_ended_reaches_whoever_called_a_published_port(tmp_path: Path) -> None:
+@pytest.mark.process_walls("what a machine has not handed over ends with it")
+def test_what_a_tenant_sent_before_it_ended_reaches_the_client_of_a_published_port(tmp_path: Path) -> None:
     """More than the kernel's buffers between hold is still on its way when the command has ended."""
     published = unused_port()
     serve = (
@@ -173,7 +174,7 @@ def test_a_command_that_is_not_there_is_127(tmp_path: Path) -> None:
     assert done.stderr == "sandbox: no-such-program: no such command inside the sandbox\n"
 
 
-def test_a_port_that_is_none_is_said(tmp_path: Path) -> None:
+def test_an_invalid_port_is_an_error(tmp_path: Path) -> None:
     done = run("--localhost", "70000", "true", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (125, "sandbox: network.localhost_ports: 70000 is not a port\n")
 
@@ -185,6 +186,7 @@ def test_a_timeout_is_124_and_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.process_walls("a machine needs more memory than that")
 def test_out_of_memory_is_said(tmp_path: Path) -> None:
     code = "x = bytearray()\nwhile True: x += bytes(2**20); x[-1] = 1"
     done = run("--memory", "64m", "/usr/bin/python3", "-c", code, cwd=tmp_path)
@@ -197,7 +199,7 @@ def test_json_holds_the_whole_result(tmp_path: Path) -> None:
     assert (result["stdout"], result["exit_code"], result["timed_out"]) == ("hi\n", 3, False)
 
 
-def test_json_tells_who_ran_what_it_used_and_what_was_refused(tmp_path: Path) -> None:
+def test_json_shows_what_ran_what_it_used_and_what_was_refused(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
     script = "cat .env; echo x > made; curl -s blocked.example || curl -sm5 http://blocked.example; exit 0"
     done = run("--json", "--overlay", "sh", "-c", script, cwd=tmp_path)
@@ -278,7 +280,7 @@ def test_paths_are_shown_read_only_or_writable(tmp_path: Path) -> None:
     assert not (tmp_path / "data" / "x").exists()
 
 
-def test_a_config_file_is_read_and_a_mistake_in_it_is_told(tmp_path: Path) -> None:
+def test_a_config_file_is_read_and_a_mistake_in_it_is_reported(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text("limits:\n  timeout: 200ms\n")
     assert run("--config", "good.yaml", "sleep", "100", cwd=tmp_path).returncode == 124
     (tmp_path / "bad.yaml").write_text("limts: {}\n")
@@ -308,7 +310,7 @@ def test_a_person_at_a_terminal_gets_a_terminal(tmp_path: Path) -> None:
         assert person.status() == 9
 
 
-def test_a_person_whose_home_is_the_project_is_told(tmp_path: Path) -> None:
+def test_a_person_whose_home_is_the_project_gets_a_notice(tmp_path: Path) -> None:
     (tmp_path / ".profile").touch()
     with Person("run", "true", cwd=tmp_path, HOME=str(tmp_path)) as person:
         assert person.sees("your home directory is the project")
@@ -321,6 +323,7 @@ def test_what_was_typed_before_the_walls_stood_is_not_lost(tmp_path: Path) -> No
         assert person.status() == 0
 
 
+@pytest.mark.process_walls("a machine takes more to start")
 def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
     run = "from sandbox.cli.main import main; main(['run', '--', 'true'])"
     for _ in range(2):  # a user's very first run makes the authority that all others use

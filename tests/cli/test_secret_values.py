@@ -62,7 +62,7 @@ def told(*outputs: str) -> str:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_a_secret_is_told_without_it(cli: Command, tmp_path: Path, mistake: str) -> None:
+def test_a_mistake_in_a_secret_is_reported_without_its_value(cli: Command, tmp_path: Path, mistake: str) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(yaml.safe_dump(MISTAKES[mistake]))
     done = cli("run", "--config", str(file), "--", "true")
@@ -73,7 +73,7 @@ GARBLED = [f"*{CANARY}", f"!{CANARY} x", f"'{CANARY}", f"&{CANARY}", f"@{CANARY}
 
 
 @pytest.mark.parametrize("text", GARBLED)
-def test_a_mistake_in_the_file_is_told_without_it(cli: Command, tmp_path: Path, text: str) -> None:
+def test_a_mistake_in_the_file_is_reported_without_the_value(cli: Command, tmp_path: Path, text: str) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(f"network:\n  secrets:\n    KEY:\n      hosts: [h.example]\n      value: {text}\n")
     done = cli("run", "--config", str(file), "--", "true")

@@ -84,7 +84,7 @@ def test_input_and_output_are_the_callers(project: Path) -> None:
         (["-s", "/nowhere/settings.json", "--", "true"], "does not exist"),
     ],
 )
-def test_mistakes_on_the_command_line_are_told(project: Path, words: list[str], complaint: str) -> None:
+def test_mistakes_on_the_command_line_are_errors(project: Path, words: list[str], complaint: str) -> None:
     done = srt(project, *words)
     assert done.returncode == 1 and complaint in done.stderr and done.stderr.startswith("Error: ")
 
@@ -131,7 +131,7 @@ def test_a_path_that_may_not_be_read_is_not(project: Path) -> None:
     assert done.returncode != 0 and "secret" not in done.stdout
 
 
-def test_a_refused_host_is_told_in_the_words_that_srts_users_look_for(project: Path) -> None:
+def test_a_refused_host_is_reported_in_the_words_that_srts_users_look_for(project: Path) -> None:
     settings = {"network": {"deniedDomains": ["old.test"], "deniedDomainReasons": {"old.test": "use new.test"}}}
     done = srt(project, "-c", "curl -s http://evil.test/ http://old.test/", settings=settings)
     assert (
@@ -187,7 +187,7 @@ def test_help_and_version_are_shown(project: Path) -> None:
     assert srt(project, "--version").stdout.startswith("srt (agent-sandbox ")
 
 
-def test_options_end_at_the_first_word_that_is_none() -> None:
+def test_options_end_at_the_first_other_word() -> None:
     options = Options(["-d", "--settings=a.json", "curl", "-s", "http://x", "--", "-c"])
     assert options.debug and options.settings == "a.json" and options.string is None
     assert options.command == ["curl", "-s", "http://x", "--", "-c"]

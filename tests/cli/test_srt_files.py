@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,7 @@ def test_allow_read_of_everything_is_what_srt_has_anyway(project: Path) -> None:
     assert done.returncode == 1 and "filesystem.allowRead" in done.stderr
 
 
-def test_what_does_not_exist_cannot_be_written_and_is_told(project: Path) -> None:
+def test_what_does_not_exist_cannot_be_written_and_is_reported(project: Path) -> None:
     settings = {"filesystem": {"denyRead": [], "allowWrite": [".", "/nowhere/at/all"], "denyWrite": []}}
     done = srt(project, "touch", "made", settings=settings)
     assert done.returncode == 0 and "srt: /nowhere/at/all does not exist" in done.stderr and (project / "made").exists()
@@ -123,6 +125,71 @@ def test_a_link_that_a_tenant_left_does_not_widen_a_glob(project: Path) -> None:
     settings["filesystem"]["allowWrite"] = ["out", "out/link"]
     srt(project, "-c", "echo evil > out/link/file", settings=settings)
     assert victim.read_text() == "content\n"
+
+
+def test_a_link_that_a_tenant_left_is_not_written_through_in_a_later_run(project: Path) -> None:
+    victim = write(project.parent / "victim" / "file")
+    settings = {"filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}
+    srt(project, "ln", "-s", str(victim.parent), "out", settings=settings)
+    srt(project, "ln", "-s", str(project.parent), "above", settings=settings)
+    settings["filesystem"]["allowWrite"] = ["out", "above/victim", "out/file", str(project / "out")]
+    done = srt(project, "-c", "echo evil > out/file; echo evil > above/victim/file; touch out/new", settings=settings)
+    assert victim.read_text() == "content\n" and os.listdir(victim.parent) == ["file"]
+    assert f"srt: above/victim leads through a link and is left out of what can be written; name {victim.parent}" in (
+        done.stderr
+    )
+
+
+def test_a_command_starts_in_a_hidden_project_of_which_something_can_be_read(project: Path) -> None:
+    write(project / "src" / "main")
+    write(project / "src" / "key")
+    write(project / "notes")
+    rules = {"denyRead": [".", "src/key"], "allowRead": ["src"], "allowWrite": [], "denyWrite": []}
+    done = srt(project, "-c", "pwd; ls; cat src/main; cat src/key notes", settings={"filesystem": rules})
+    assert done.stdout.splitlines() == [str(project), "src", "content"]
+
+
+def test_sockets_in_a_closed_directory_of_another_user_do_not_stop_it(project: Path) -> None:
+    closed = project.parent / "closed"
+    closed.mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(closed / "socket"))
+        closed.chmod(0o700 if os.getuid() == 0 else 0)
+        if os.getuid() == 0:
+            os.chown(closed, 65534, 65534)
+        allowed = {"allowedDomains": [], "deniedDomains": [], "allowUnixSockets": [str(project / "other.sock")]}
+        done = srt(project, "-c", f"echo up; ls {closed}/socket", settings={"network": allowed})
+        closed.chmod(0o700)
+    assert done.stdout == "up\n" and "Permission denied" in done.stderr
+
+
+def test_what_two_sandboxes_may_not_make_stays_so_when_the_first_one_ends(project: Path) -> None:
+    (project / ".claude").mkdir()
+    (project.parent / "data").mkdir()
+    denied = [".claude/settings.json", "new", "a/b/c", "../data/new", "../data/d/e"]
+    rules = {"denyRead": [], "allowWrite": [".", "../data"], "denyWrite": denied}
+    attempts = "; ".join(f"mkdir -p $(dirname {path}); echo evil > {path}" for path in denied)
+    with (
+        running(project, {"filesystem": rules}, "true") as first,
+        running(project, {"filesystem": rules}, attempts) as second,
+    ):
+        first.communicate("go on\n")
+        second.communicate("go on\n")
+    assert not [path for path in denied if (project / path).exists()]
+    assert os.listdir(project.parent / "data") == []
+
+
+@contextmanager
+def running(project: Path, settings: object, command: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that waits in its sandbox for a line."""
+    home = project.parent / "home"
+    (home / ".srt-settings.json").write_text(json.dumps(settings))
+    environment = {**os.environ, "HOME": str(home), "SANDBOX_HOME": str(home / ".sandbox")}
+    words = [sys.executable, "-m", "sandbox.cli.srt", "-c", f"echo up; read line; {command}"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, cwd=project, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "up\n"
+        yield process
 
 
 def test_tmp_is_the_machines_and_what_is_denied_in_it_stays_so(project: Path) -> None:
@@ -237,7 +304,7 @@ def test_a_link_that_a_tenant_left_opens_nothing_in_strict_settings(project: Pat
         settings = {"filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}
         settings["filesystem"][key] = [*settings["filesystem"].get(key, []), "data"]
         done = srt(project, "--strict", "-c", "cat data/file; echo evil > data/file", settings=settings)
-        assert done.returncode == 1 and "is a link out of the project" in done.stderr
+        assert done.returncode == 1 and "is a link out of a directory that sandboxes write to" in done.stderr
     assert victim.read_text() == "content\n"
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,6 +254,60 @@ def test_a_socks_proxy_carries_connections(project: Path, world: World) -> None:
     del asked["network"]["httpProxyPort"]
     assert srt(project, "curl", "-sS", f"https://{HOST}/", settings=asked).stdout == "fine"
     assert proxy.asked == [HOST]
+
+
+class UnixProxy:
+    """The world's proxy, on a Unix socket."""
+
+    def __init__(self, path: str, port: int) -> None:
+        self._port = port
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            upstream = socket.create_connection(("127.0.0.1", self._port))
+            for one, other in ((client, upstream), (upstream, client)):
+                threading.Thread(target=self._copy, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _copy(one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+def test_connections_to_some_hosts_go_through_ones_own_proxy_on_a_unix_socket(project: Path, world: World) -> None:
+    other, refused = "other.example.com", "refused.example.com"
+    with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as place, UnixProxy(f"{place}/proxy", world.port):
+        network = {
+            "allowedDomains": [HOST, other], "deniedDomains": [],
+            "mitmProxy": {"socketPath": f"{place}/proxy", "domains": [HOST, refused]},
+            "parentProxy": {"http": "http://127.0.0.1:1"},
+        }  # fmt: skip
+        before = len(world.hosts)
+        ask = f"curl -s --cacert {world.pki.file} https://{{}}/"
+        done = srt(project, "-c", ask.format(HOST), settings={"network": network})
+        assert (done.stdout, world.hosts[before:]) == ("fine", [HOST]), done.stderr
+        for host in (other, refused):
+            assert "fine" not in srt(project, "-c", ask.format(host), settings={"network": network}).stdout
+        direct = f"curl -s --unix-socket {place}/proxy http://{other}/"
+        assert srt(project, "-c", direct, settings={"network": network}).returncode != 0
+        assert world.hosts[before:] == [HOST]
 
 
 def test_the_persons_own_proxy_variables_are_used_for_the_way_out(

@@ -195,7 +195,7 @@ def url(origin: Origin, path: str = "/a?b=c") -> str:
     return f"http://127.0.0.1:{origin.port}{path}"
 
 
-def test_an_allowed_request_reaches_the_host_and_the_decider_was_told_of_it(origin: Origin, proxy: Any) -> None:
+def test_an_allowed_request_reaches_the_host_and_the_decider_was_asked(origin: Origin, proxy: Any) -> None:
     running = proxy(allow, ["127.0.0.1"])
     answer = running.get(url(origin), X_One="1")
     assert (answer.status, answer.text) == (200, "ok") and origin.seen[-1]["path"] == "/a?b=c"
@@ -392,7 +392,7 @@ def test_it_ends_with_its_decider_and_with_its_lifeline(proxy: Any) -> None:
         {"t": "hello", "proto": 1, "allowedDomains": []},
     ],
 )
-def test_a_greeting_that_is_none_does_not_start_it(said: dict[str, Any]) -> None:
+def test_an_invalid_greeting_does_not_start_it(said: dict[str, Any]) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     ours, theirs = socket.socketpair()
     argv = [*COMMAND, "--listen-fd", str(listener.fileno()), "--decider-fd", str(theirs.fileno())]
@@ -416,7 +416,7 @@ def test_a_greeting_that_is_none_does_not_start_it(said: dict[str, Any]) -> None
         (["--decider-fd", "0", "--listen", "127.0.0.1:99999"], "port from 0 to 65535"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_told(words: list[str], complaint: str) -> None:
+def test_a_mistake_on_the_command_line_is_an_error(words: list[str], complaint: str) -> None:
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30)
     assert done.returncode == 2 and complaint in done.stderr
 

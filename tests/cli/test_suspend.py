@@ -102,7 +102,7 @@ def test_a_shell_inside_keeps_its_own_jobs(shell: Shell) -> None:
     shell.sees("<prompt>")
 
 
-def test_a_signal_that_ends_a_command_on_a_terminal_is_told(shell: Shell) -> None:
+def test_a_signal_that_ends_a_command_on_a_terminal_is_reported(shell: Shell) -> None:
     shell.types(sandboxed("sh", "-c", "kill -TERM $$"))
     shell.sees("<prompt>")
     shell.types("echo status-$?\n")

@@ -66,3 +66,9 @@ def test_why_says_what_a_tenant_meets(cli: Command, project: Path, operation: st
 def test_without_walls_why_says_so(cli: Command, project: Path, home: Path) -> None:
     (home / "config.yaml").write_text("mode: off\n")
     assert "Nothing is isolated" in cli("why", "--path", ".env").stdout
+
+
+def test_why_knows_what_an_earlier_run_blocked(cli: Command, project: Path) -> None:
+    assert cli("run", "--", "rm", "linked-secret").returncode == 0  # because of this link, its target is blocked
+    assert cli("run", "--", "cat", "target").returncode != 0
+    assert cli("why", "--path", "target").returncode == 1

@@ -306,6 +306,40 @@ const programs = {
     }
     return [paths, thrown, parsed[0].data];
   },
+  async schemaOfSecrets() {
+    const secrets = (entry, { tls = {}, kind = 'envVars', allowedDomains = ['a.example', '*.b.example'], ...more } = {}) => {
+      const one = kind === 'files' ? { path: '~/.token', mode: 'mask', ...entry } : { name: 'TOKEN', mode: 'mask', ...entry };
+      return config({ network: { allowedDomains, tlsTerminate: tls }, more: { credentials: { [kind]: [one], ...more } } });
+    };
+    const given = [
+      secrets({ injectHosts: ['a.example', 'x.b.example', '*.y.b.example', '*.b.example'], extract: 'token: (.+)' }),
+      secrets({}, { tls: { excludeDomains: ['a.example'] } }),
+      ...['--bind', '-u', '1FOO', 'FOO BAR', 'FOO=BAR', ''].map((name) => secrets({ name })),
+      ...['(', 'token: .+', '(?:x)'].map((extract) => secrets({ extract })),
+      ...['c.example', 'b.example', '*.a.example', '*.example'].map((host) => secrets({ injectHosts: [host] })),
+      secrets({ injectHosts: [] }),
+      secrets({ injectHosts: ['a.example'] }, { tls: { excludeDomains: ['a.example'] } }),
+      secrets({}, { tls: { excludeDomains: ['a.example', '*.b.example'] } }),
+      secrets({ path: '~/.tokens/' }, { kind: 'files' }),
+      secrets({}, { injectHosts: ['a.example'] }),
+      ...[{ caCertPath: '' }, { caCertPath: '/ca.pem' }, { excludeDomains: ['*'] }].map((tls) => secrets({}, { tls })),
+      ...['bwrap', ''].map((bwrapPath) => config({ more: { bwrapPath } })),
+      ...['com.*.foo', 'com.example.**'].map((name) => config({ network: { allowMachLookup: [name] } })),
+    ];
+    return given.map((one) => SandboxRuntimeConfigSchema.safeParse(one).success);
+  },
+  async denied() {
+    const files = [{ path: '~/.netrc', mode: 'deny' }];
+    await SandboxManager.initialize(config({ filesystem: { denyRead: ['/some/secret'] }, more: { credentials: { files } } }));
+    return SandboxManager.getFsReadConfig().denyOnly;
+  },
+  async keepsItsFilter() {
+    const filterRequest = async () => ({ action: 'allow' });
+    await SandboxManager.initialize(config({ network: { filterRequest } }));
+    const first = SandboxManager.getConfig().network.filterRequest === filterRequest;
+    SandboxManager.updateConfig(config({ network: { filterRequest } }));
+    return [first, SandboxManager.getConfig().network.filterRequest === filterRequest];
+  },
 };
 
 const result = await programs[chosen]();

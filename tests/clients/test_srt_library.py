@@ -72,6 +72,9 @@ SEEN: dict[str, Any] = {
     "aborted": "AbortError",
     "killed": "SIGTERM",
     "schema": [SCHEMA, "ZodError", EMPTY],
+    "schemaOfSecrets": [True] * 2 + [False] * 25,
+    "denied": ["/some/secret", "~/.netrc"],
+    "keepsItsFilter": [True, True],
 }
 
 

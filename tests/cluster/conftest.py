@@ -1,4 +1,4 @@
-"""One cluster for the whole run; each test leaves it as it found it."""
+"""One cluster for the whole run; each test leaves it as it found it. What is in `alone/` needs no Ray."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 
 from tests.cluster.three_nodes import ThreeNodes, three_nodes
 
+HERE = Path(__file__).parent
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        if item.path.is_relative_to(HERE) and not item.path.is_relative_to(HERE / "alone"):
             item.add_marker(pytest.mark.cluster)
 
 

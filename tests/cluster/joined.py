@@ -17,3 +17,15 @@ def joined() -> Any:
     cluster = Cluster(three_nodes().address)
     atexit.register(cluster.close)
     return cluster
+
+
+@cache
+def joined_async() -> Any:
+    """`AsyncCluster`, joined at the first call, with the loop that it lives in."""
+    from sandbox.cluster import AsyncCluster
+    from tests.api.surfaces import Awaited, Loop
+
+    loop = Loop()
+    cluster = Awaited(loop, loop.run(AsyncCluster(three_nodes().address).start()), owns_loop=True)
+    atexit.register(cluster.__exit__)
+    return cluster

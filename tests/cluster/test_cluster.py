@@ -210,15 +210,19 @@ def in_memory(pid: str, value: bytes) -> bool:
     return False
 
 
+def leaser(cluster: Any) -> tuple[bytes, str]:
+    return cluster._identity.authority, cluster._identity.digest
+
+
 def lease(cluster: Any) -> tuple[str, bytes, str, str]:
     reservation = cluster._nodes.reserve({"CPU": 0.1}, 60, None)
     try:
-        return cluster._nodes.ask(reservation.node, "lease", cluster._identity.authority)  # type: ignore[no-any-return]
+        return cluster._nodes.ask(reservation.node, "lease", *leaser(cluster))  # type: ignore[no-any-return]
     finally:
         reservation.release()
 
 
-def test_who_has_no_certificate_is_not_heard(cluster: Any) -> None:
+def test_a_client_without_a_certificate_is_refused(cluster: Any) -> None:
     from sandbox.cluster.identity import Identity
 
     url, authority, token, _ = lease(cluster)
@@ -259,7 +263,7 @@ def test_a_drained_node_gets_no_further_sandbox(cluster: Any) -> None:
             assert agent_of(cluster, sandbox.node)["draining"]
             assert sandbox.exec("echo goes on").stdout == "goes on\n"
             with pytest.raises(SandboxError, match="is being drained"):
-                cluster._nodes.ask(sandbox.node, "lease", cluster._identity.authority)
+                cluster._nodes.ask(sandbox.node, "lease", *leaser(cluster))
             others = [cluster.sandbox(timeout=60) for _ in range(6)]
             assert sandbox.node not in {one.node for one in others}
             for one in others:

@@ -89,13 +89,13 @@ def test_what_was_changed_here_too_does_not_come_back(cluster: Any, project: Pat
 
 @pytest.mark.parametrize("path", ["../out", "/etc/x", "a/../../b", "", "link/file", "a//b"])
 def test_no_path_leads_out_of_a_project(tmp_path: Path, path: str) -> None:
-    from sandbox.cluster.blobs import Blobs
-    from sandbox.cluster.manifest import Entry
+    from sandbox.cluster.blobs import BlobStore
+    from sandbox.cluster.manifest import ManifestEntry
     from sandbox.errors import InvalidArgument
 
     root = tmp_path / "root"
     root.mkdir()
-    entries = [Entry("link", "symlink", 0, "", "/tmp"), Entry(path, "directory", 0o755)]
+    entries = [ManifestEntry("link", "symlink", 0, "", "/tmp"), ManifestEntry(path, "directory", 0o755)]
     with pytest.raises(InvalidArgument):
-        Blobs(str(tmp_path / "blobs")).build(str(root), entries)
+        BlobStore(str(tmp_path / "blobs")).build(str(root), entries)
     assert list(root.iterdir()) == []

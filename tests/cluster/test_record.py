@@ -14,7 +14,7 @@ import pytest
 
 from sandbox.audit.reading import lines, verify
 from sandbox.errors import SandboxError
-from tests.cluster.test_cluster import agent_of, lease
+from tests.cluster.test_cluster import agent_of, lease, leaser
 from tests.cluster.three_nodes import ThreeNodes
 from tests.pool.waiting import until
 
@@ -101,10 +101,10 @@ def test_a_record_that_was_changed_on_its_node_is_noticed(cluster: Any, machines
 
 
 def test_a_lease_does_not_read_the_record(cluster: Any) -> None:
-    from sandbox.cluster.line import Line, Refused
+    from sandbox.cluster.line import AgentRefused, Line
 
     keeper = cluster._nodes.keeper()
-    url, authority, token, _ = cluster._nodes.ask(keeper, "lease", cluster._identity.authority)
+    url, authority, token, _ = cluster._nodes.ask(keeper, "lease", *leaser(cluster))
     assert lease(cluster)
-    with Line(url, cluster._context(authority), token) as line, pytest.raises(Refused):
+    with Line(url, cluster._context(authority), token) as line, pytest.raises(AgentRefused):
         line.ask("GET", "/v1/cluster/records")

@@ -84,7 +84,7 @@ def test_what_is_about_this_machine_is_refused(project: Path, option: list[str])
 
 
 def test_a_secret_from_a_file_is_read_here(tmp_path: Path) -> None:
-    from sandbox.cluster.given import with_secrets
+    from sandbox.cluster.node_config import with_secrets
 
     (tmp_path / "key").write_text("sk-from-a-file-1\n")
     given = {"network": {"secrets": {"KEY": {"from_file": str(tmp_path / "key"), "hosts": ["api.test"]}}}}

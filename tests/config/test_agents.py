@@ -80,7 +80,7 @@ def test_a_malformed_agent_file_breaks_only_itself(tmp_path: Path, text: str) ->
         find(str(tmp_path), "bad")
 
 
-def test_a_mistake_in_an_agent_file_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_mistake_in_an_agent_file_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"a\.md:[34]: "):
         read(str(agent(tmp_path, "a.md", "---\nname: a\nmodel: [\n---\n")))
 

@@ -54,7 +54,7 @@ def test_an_empty_file_and_an_empty_section_are_filled() -> None:
     }
 
 
-def test_what_is_no_mapping_is_refused() -> None:
+def test_anything_but_a_mapping_is_refused() -> None:
     with pytest.raises(ConfigError):
         set_value("mode: max\n", ["mode", "x"], 1)
     with pytest.raises(ConfigError):

@@ -21,7 +21,7 @@ KEYS = st.sampled_from(["network", "filesystem", "environment", "limits", "sandb
 
 
 @given(st.text("abc:-[]{}&*!|>'\"# \n\t%@`,?", max_size=60))
-def test_any_text_is_a_mapping_or_an_error_of_ours(text: str) -> None:
+def test_any_text_is_a_mapping_or_a_config_error(text: str) -> None:
     for name in ("config.yaml", "config.json"):
         try:
             assert isinstance(files.parse(name, text).data, dict)
@@ -30,7 +30,7 @@ def test_any_text_is_a_mapping_or_an_error_of_ours(text: str) -> None:
 
 
 @given(st.dictionaries(KEYS | st.text(max_size=8), PLAIN, max_size=4))
-def test_any_data_is_a_config_or_an_error_of_ours(data: dict[str, object]) -> None:
+def test_any_data_is_a_config_or_a_config_error(data: dict[str, object]) -> None:
     try:
         Config.read(data)
     except ConfigError:
@@ -39,7 +39,7 @@ def test_any_data_is_a_config_or_an_error_of_ours(data: dict[str, object]) -> No
 
 @pytest.mark.parametrize("dialect", [uds, srt, create, manager])
 @given(data=st.dictionaries(KEYS | st.text(max_size=8), PLAIN, max_size=4))
-def test_any_data_in_any_dialect_is_a_config_or_an_error_of_ours(dialect: object, data: dict[str, object]) -> None:
+def test_any_data_in_any_dialect_is_a_config_or_a_config_error(dialect: object, data: dict[str, object]) -> None:
     try:
         Config.read(dialect.translate(data).data)  # type: ignore[attr-defined]
     except ConfigError:

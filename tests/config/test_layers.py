@@ -201,7 +201,7 @@ def test_in_the_home_directory_the_users_file_is_not_the_projects_too(
         ("enabled: 'yes'\n", "config.yaml:1: enabled: must be true or false, not a string"),
     ],
 )
-def test_a_mistake_is_told_with_file_line_path_and_suggestion(project: Path, text: str, message: str) -> None:
+def test_a_mistake_is_reported_with_file_line_path_and_suggestion(project: Path, text: str, message: str) -> None:
     user(project, text)
     with pytest.raises(ConfigError) as told:
         resolved(project)
@@ -226,7 +226,7 @@ def test_hostile_project_files_are_refused_not_read(project: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", [".sandbox/config.yaml", ".sandbox"])
-def test_a_projects_file_that_is_a_link_tells_nothing_of_where_it_leads(project: Path, linked: str) -> None:
+def test_a_projects_file_that_is_a_link_reveals_nothing_of_its_target(project: Path, linked: str) -> None:
     elsewhere = project.parent / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "config.yaml").write_text("root:$6$hash:20000:0: x\n")

@@ -239,7 +239,7 @@ def test_a_limit_that_the_user_raised_is_what_a_project_may_undercut(place: Path
     ["127.0.0.1", "127.1", "0x7f000001", "127.0.0.1.", "127.0.0.0/8", "127.0.0.1:443", "127.0.0.0/8:443",
      "[fd12::1]", "[fd12::1]:443", "fd12::1", "fd12::/16", "\uff11\uff12\uff17.0.0.1", "127\u30020\u30020\u30021"],
 )  # fmt: skip
-def test_every_name_is_no_address_for_a_project_either(place: Path, user: dict[str, Any], entry: str) -> None:
+def test_a_project_cannot_allow_addresses_by_a_wildcard(place: Path, user: dict[str, Any], entry: str) -> None:
     found = layered(place, {"network": user}, {"network": {"allowed_hosts": [entry]}}, {})
     assert found.config.network.allowed_hosts == []
     assert f"not allowed by the other layers: {entry}" in str(found.warnings[0])
@@ -247,7 +247,7 @@ def test_every_name_is_no_address_for_a_project_either(place: Path, user: dict[s
         restricted(Resolved(Config.read({"network": user}), {}, []), {"network": {"allowed_hosts": [entry]}}, "/")
 
 
-def test_an_address_that_the_user_lists_can_be_had_on_fewer_ports(place: Path) -> None:
+def test_an_address_that_the_user_lists_is_reachable_on_fewer_ports(place: Path) -> None:
     kept = ["127.0.0.1:443", "10.0.0.0/8", "bücher.example"]
     user = {"allowed_hosts": ["127.0.0.1", "10.0.0.0/8", "*"]}
     assert (

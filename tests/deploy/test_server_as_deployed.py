@@ -123,7 +123,7 @@ def test_a_sandbox_runs_with_the_configuration_of_the_manifests(served: Served) 
     assert (limits["pids"], limits["lifetime"]) == (256, 3600)
 
 
-def test_a_server_that_is_told_to_end_is_not_ready_and_ends_within_the_pods_grace(
+def test_a_server_that_must_end_is_not_ready_and_ends_within_the_pods_grace(
     container: dict[str, Any],
 ) -> None:
     from sandbox.server.run import DRAIN

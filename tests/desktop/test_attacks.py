@@ -87,7 +87,7 @@ def test_a_display_that_is_stopped_holds_the_caller_only_so_long(
 
 
 @pytest.mark.parametrize("trap", ["ln -s /etc /tmp/.desktop", "touch /tmp/.desktop", "ln -s /nowhere /tmp/.desktop"])
-def test_something_else_in_the_place_of_our_directory_is_an_error_of_ours(sandbox: Sandbox, trap: str) -> None:
+def test_something_else_in_the_place_of_our_directory_is_a_sandbox_error(sandbox: Sandbox, trap: str) -> None:
     sandbox.exec(trap, check=True)
     with pytest.raises(SandboxError):
         sandbox.desktop.screenshot()
@@ -151,7 +151,7 @@ def test_a_client_cannot_speak_in_anothers_session_nor_hear_it() -> None:
     with pytest.raises(SandboxError, match="not this client's"):
         second.send(json.dumps({"id": 1, "method": "Page.navigate", "sessionId": first.session}))
     for nonsense in ("", "[]", "{}", "1", '{"method": 1', "[" * 100000):
-        with pytest.raises(SandboxError, match="no message"):
+        with pytest.raises(SandboxError, match="not a message"):
             second.send(nonsense)
     pipe.say(json.dumps({"method": "Page.loaded", "sessionId": second.session}).encode() + b"\0")
     assert told.wait(10) and first_heard == []
@@ -218,7 +218,7 @@ def test_a_browser_that_does_not_answer_us_is_ended(monkeypatch: pytest.MonkeyPa
     assert over.wait(10) and pipe.closed
 
 
-def test_a_stopped_browser_holds_up_nobody_for_long_and_the_next_use_starts_it_again(
+def test_a_stopped_browser_blocks_nobody_for_long_and_the_next_use_starts_it_again(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox.config.browser.headless = True

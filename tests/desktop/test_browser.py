@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from sandbox import Sandbox
-from sandbox.desktop.endpoint import peer_user
+from sandbox.desktop.loopback import peer_user
 from sandbox.errors import Denied
 from tests.desktop.desks import until
 
@@ -137,7 +137,7 @@ def test_another_user_of_this_machine_is_refused_without_the_secret(sandbox: San
 
 
 @pytest.mark.desktop
-def test_a_crash_is_told_and_the_next_use_starts_it_again(sandbox: Sandbox) -> None:
+def test_a_crash_is_reported_and_the_next_use_starts_it_again(sandbox: Sandbox) -> None:
     states: list[object] = []
     sandbox.on_event(lambda event: states.append(event["browser"]["state"]) if event["type"] == "browser" else None)  # type: ignore[index]
     first = sandbox.browser()
@@ -165,7 +165,7 @@ def test_a_configuration_without_a_browser_has_none(sandbox: Sandbox) -> None:
         sandbox.browser()
 
 
-def test_a_caller_who_has_closed_the_connection_is_nobody() -> None:
+def test_a_caller_who_has_closed_the_connection_is_not_identified() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         caller = socket.create_connection(("127.0.0.1", port))

@@ -52,7 +52,7 @@ def test_an_image_of_another_length_than_was_asked_for_is_never_read() -> None:
         bomb.image(0, 0, 10, 10)
 
 
-def test_an_answer_to_another_request_is_not_taken_for_ours() -> None:
+def test_an_answer_to_another_request_is_ignored() -> None:
     with pytest.raises(DisplayLost, match="something else"):
         display(GREETING + reply(9)).size()
 
@@ -94,14 +94,14 @@ def test_a_display_that_answers_each_question_late_does_not_hold_the_caller_for_
 
 @given(st.binary(max_size=400))
 @settings(max_examples=200, deadline=None)
-def test_any_bytes_in_place_of_a_greeting_end_in_an_error_of_ours(data: bytes) -> None:
+def test_any_bytes_in_place_of_a_greeting_are_a_sandbox_error(data: bytes) -> None:
     with pytest.raises(DisplayLost):
         display(data).size()
 
 
 @given(st.binary(max_size=400))
 @settings(max_examples=200, deadline=None)
-def test_any_bytes_after_the_greeting_end_in_an_error_of_ours_or_an_answer(data: bytes) -> None:
+def test_any_bytes_after_the_greeting_are_a_sandbox_error_or_an_answer(data: bytes) -> None:
     for ask in (Display.size, Display.keyboard, list_windows, lambda one: one.image(0, 0, 2, 2)):
         try:
             ask(display(GREETING + data))

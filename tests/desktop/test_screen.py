@@ -120,7 +120,7 @@ def test_actions_of_anthropics_and_openais_tools_are_done_as_they_come(sandbox: 
             act(wrong)
 
 
-def test_commands_started_later_find_the_screen_without_being_told(sandbox: Sandbox) -> None:
+def test_commands_started_later_find_the_screen_by_themselves(sandbox: Sandbox) -> None:
     assert "DISPLAY" not in sandbox.exec("env").stdout
     environment = sandbox.desktop.start()
     assert f"DISPLAY={environment['DISPLAY']}\n" in sandbox.exec("env").stdout
@@ -147,7 +147,7 @@ def test_two_sandboxes_see_nothing_of_each_others_screens(
         assert other.exec("xterm -e true", env={"XAUTHORITY": "/tmp/stolen"}, timeout=20).exit_code != 0
 
 
-def test_a_screen_that_was_killed_is_started_again_and_that_is_told(sandbox: Sandbox) -> None:
+def test_a_screen_that_was_killed_is_started_again_with_an_event(sandbox: Sandbox) -> None:
     heard: list[object] = []
     sandbox.on_event(lambda event: heard.append(event["desktop"]["state"]) if event["type"] == "desktop" else None)  # type: ignore[index]
     sandbox.desktop.start()

@@ -62,7 +62,7 @@ def test_no_sound_passes_between_two_sandboxes(sandbox: Sandbox, tmp_path_factor
         player.join()
 
 
-def test_recordings_have_bounds_and_what_is_no_sound_is_refused(sandbox: Sandbox) -> None:
+def test_recordings_have_bounds_and_only_sound_is_accepted(sandbox: Sandbox) -> None:
     for wrong in (0.1, 31, 10**9):
         with pytest.raises(InvalidArgument):
             sandbox.desktop.record_audio(wrong)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import sync_playwright
 
+from sandbox import Sandbox
 from sandbox.desktop.rfb import Filter, Introduction
 from sandbox.errors import SandboxError
 from sandbox.websocket import WebSocketClient
@@ -64,7 +66,7 @@ def said(width: int = 800, height: int = 600, name: bytes = b"x", kinds: bytes =
     return b"RFB 003.008\n" + bytes([len(kinds)]) + kinds + bytes(4) + screen
 
 
-def test_a_display_that_begins_as_ours_does_is_passed_on_under_our_own_name() -> None:
+def test_a_display_that_begins_as_sandbox_does_is_passed_on_under_sandboxs_own_name() -> None:
     judged = Introduction(1000 * 1000)
     assert judged.feed(said(name=b"<script>") + b"picture") == said(name=b"sandbox") + b"picture"
     assert judged.feed(b"more") == b"more"
@@ -82,7 +84,7 @@ def test_a_display_that_asks_for_a_password_or_is_huge_or_no_display_is_not_pass
 
 
 @given(st.lists(st.integers(1, 20), max_size=30))
-def test_a_display_that_speaks_in_pieces_is_heard_as_the_whole(sizes: list[int]) -> None:
+def test_a_display_that_sends_in_pieces_is_read_whole(sizes: list[int]) -> None:
     whole, judged, out, at = said(name=b"long name", kinds=b"\x13\x01") + b"picture", Introduction(2**20), b"", 0
     for size in [*sizes, 1000]:
         out += judged.feed(whole[at : at + size]) or b""
@@ -105,6 +107,38 @@ def test_the_screen_is_shown_only_with_a_token_that_may_run_commands(served: Ser
     for token in (served.new_token("read"), "wrong"):
         with pytest.raises(SandboxError):
             WebSocketClient(url, {"Authorization": f"Bearer {token}"})
+
+
+def test_the_screen_of_another_processs_sandbox_is_shown_to_the_same_tokens_and_is_on_its_record(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(served.home))
+    with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
+        url = f"{served.address}/v1/sandboxes/{sandbox.id}/vnc"
+        line = WebSocketClient(f"{url}?control=true", {"Authorization": f"Bearer {served.token}"})
+        greeting = b""
+        while len(greeting) < 12:
+            greeting += line.receive()
+        assert greeting[:4] == b"RFB "
+        line.send(greeting[:12])  # and what we say arrives: the display goes on with how it can be proved who we are
+        assert line.receive()
+        line.close()
+        assert "screen taken over" in (served.home / "audit" / "audit.jsonl").read_text()
+        for token in (served.new_token("read"), served.new_token("exec", sandboxes=["another"]), "wrong"):
+            with pytest.raises(SandboxError):
+                WebSocketClient(url, {"Authorization": f"Bearer {token}"})
+
+
+def test_a_sandbox_without_a_desktop_shows_no_screen(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(served.home))
+    with Sandbox({"filesystem": {"root": str(tmp_path)}, "desktop": {"enabled": False}}) as sandbox:
+        with pytest.raises(SandboxError, match="no desktop"):
+            sandbox.desktop._look(False)
+        with pytest.raises(SandboxError):
+            url = f"{served.address}/v1/sandboxes/{sandbox.id}/vnc"
+            WebSocketClient(url, {"Authorization": f"Bearer {served.token}"})
 
 
 def test_the_browser_is_driven_with_the_servers_token_and_not_without(served: Served) -> None:

@@ -9,8 +9,11 @@ A page can put a comment before a block, which readers do not see. Each line is 
 
 `setup` is a shell command, run in the project before the block. `config` is YAML, added to the user's configuration.
 `before` and `after` are lines of Python around the block. `as` says what a JSON block is. `status: any` is for commands
-that may fail. `skip` gives the reason why a block is not run. `needs` names the framework without which it cannot:
-tests/integrations runs it.
+that may fail. `serves` is for a command that runs until it is ended, which happens when it has printed what the page
+shows; its value is words to add to the command, and `types` is what is typed on its terminal when it asks. With
+`server: yes` a server runs meanwhile, and `TOKEN` is a token for it. `skip` gives the reason why a block is not run.
+`needs` names what it cannot run without: tests/integrations runs those that need a framework, tests/engines those that
+need a container engine.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ _FENCE = re.compile(
     r"^(?:<!-- test\n(?P<notes>.*?)^-->\n\n?)?^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-_KEYS = {"setup", "config", "before", "after", "as", "status", "skip", "needs"}
+_KEYS = {"setup", "config", "before", "after", "as", "status", "serves", "types", "server", "skip", "needs"}
 
 
 @dataclass

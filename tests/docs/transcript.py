@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import select
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+PATIENCE = 120  # seconds
 
 # What differs from run to run, and what it looks like.
 _VARYING = [
@@ -13,6 +19,8 @@ _VARYING = [
     (r"\d{4}\\-\d\d\\-\d\d\\ \d\d:\d\d:\d\d", r"\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d"),
     (r"SANDBOX_PLACEHOLDER_[0-9a-f]{32}", r"SANDBOX_PLACEHOLDER_[0-9a-f]{32}"),
     (r"\d+(\.\d+)?\\? (ms|s|MB|bytes|entries)\b", r"[\\d.]+ \2"),
+    (r"127\\.0\\.0\\.1:7777", r"127\\.0\\.0\\.1:\\d+"),
+    (r"0x[0-9a-f]{40}", r"0x[0-9a-fA-F]{40}"),
 ]
 
 
@@ -54,7 +62,35 @@ def run(step: Step, directory: Path, environment: dict[str, str]) -> tuple[str, 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     return done.stdout, done.returncode
+
+
+def serve(step: Step, words: str, typed: str, directory: Path, environment: dict[str, str]) -> str:
+    """Runs a command on a terminal, with `words` added, until it has printed what the page shows; then ends it.
+
+    What is `typed` answers its first question. Returns what it printed.
+    """
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", "bash", "-c", f"exec {step.command} {words}"],
+        cwd=directory, env=environment, stdin=its, stdout=its, stderr=its, start_new_session=True,
+    )  # fmt: skip
+    os.close(its)
+    wanted, output = pattern(step.shown), ""
+    try:
+        while not wanted.search(output) and select.select([ours], [], [], PATIENCE)[0]:
+            try:
+                output = re.sub(" *\r\n", "\n", output + os.read(ours, 4096).decode())
+            except OSError:  # it has ended
+                break
+            if typed and output.endswith((": ", "? ")):
+                os.write(ours, f"{typed}\n".encode())
+                typed = ""
+    finally:
+        os.close(ours)  # which hangs up
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    return output

@@ -96,7 +96,7 @@ class Conformance:
         assert sandbox.exec(["cat"], stdin="hello").stdout == "hello"
         assert sandbox.exec(["cat"]).stdout == ""
 
-    def test_a_signal_that_ends_a_command_is_told(self, sandbox: Sandbox) -> None:
+    def test_a_signal_that_ends_a_command_is_reported(self, sandbox: Sandbox) -> None:
         result = sandbox.exec("kill -TERM $$")
         assert (result.signal, result.exit_code) == (signal.SIGTERM, 128 + signal.SIGTERM)
 
@@ -136,6 +136,14 @@ class Conformance:
 
     def test_what_runs_in_the_background_is_not_waited_for(self, sandbox: Sandbox) -> None:
         assert sandbox.exec("sleep 1000 & echo done").stdout == "done\n"
+
+    def test_what_writes_in_the_background_without_pause_is_not_waited_for(self, sandbox: Sandbox) -> None:
+        result = sandbox.exec("yes & echo done", timeout=60)
+        assert not result.timed_out
+        assert "done\n" in result.stdout
+
+    def test_all_that_a_command_wrote_is_there_when_a_program_is_left_behind(self, sandbox: Sandbox) -> None:
+        assert len(sandbox.exec("sleep 1000 & head -c 700000 /dev/zero").stdout_bytes) == 700_000
 
     def test_time_and_memory_are_measured(self, sandbox: Sandbox) -> None:
         result = sandbox.exec(["python3", "-c", "x = bytearray(50_000_000); sum(range(2_000_000))"])
@@ -258,7 +266,7 @@ class Conformance:
             sandbox.write_file("file", "x")
             sandbox.list_files("file")
 
-    def test_a_pipe_or_device_is_no_file_to_read(self, sandbox: Sandbox) -> None:
+    def test_a_pipe_or_device_cannot_be_read_as_a_file(self, sandbox: Sandbox) -> None:
         sandbox.exec("mkfifo pipe")
         with pytest.raises(OSError, match="regular file"):
             sandbox.read_file("pipe")
@@ -273,7 +281,7 @@ class Conformance:
 
     # -- events, and the end
 
-    def test_commands_and_the_end_are_told_to_listeners(self, project: Path) -> None:
+    def test_listeners_get_events_of_commands_and_the_end(self, project: Path) -> None:
         seen: list[dict[str, object]] = []
         with self.make(project) as sandbox:
             unsubscribe = sandbox.on_event(seen.append)

@@ -212,7 +212,7 @@ def with_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("with_docker")
-def test_auto_prefers_process_walls_and_takes_a_container_engine_where_there_are_none(
+def test_auto_prefers_process_walls_and_falls_back_to_a_container_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from sandbox.config.model import Config

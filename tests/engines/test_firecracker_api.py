@@ -19,7 +19,7 @@ from sandbox.engines.firecracker import engine, vsock
 from sandbox.engines.firecracker.api import Api
 from sandbox.engines.firecracker.engine import furnish
 from sandbox.engines.firecracker.vmlinux import vmlinux
-from sandbox.engines.machine.place import RUN
+from sandbox.engines.machine.room_paths import RUN
 from sandbox.engines.machine.running import bare_room
 from sandbox.errors import EngineUnavailable, WallError
 from tests.engines import firecracker_stand_in as stand_in

@@ -32,12 +32,12 @@ def run(*words: str, cwd: Path, given: bytes = b"") -> subprocess.CompletedProce
     return subprocess.run([*PROGRAM, *RUN, *words], cwd=cwd, input=given, capture_output=True, check=False)
 
 
-def test_a_command_has_our_streams_and_its_status_is_ours(tmp_path: Path) -> None:
+def test_a_command_uses_the_callers_streams_and_its_status_is_returned(tmp_path: Path) -> None:
     done = run("sh", "-c", "cat; echo err >&2; exit 7", cwd=tmp_path, given=b"x" * 1_000_000)
     assert (done.returncode, done.stdout, done.stderr) == (7, b"x" * 1_000_000, b"err\n")
 
 
-def test_a_file_of_ours_is_an_input_and_an_output(tmp_path: Path) -> None:
+def test_a_file_can_be_input_and_output(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"in\n" * 100_000)
     with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:
         command = [*PROGRAM, *RUN, "cat"]
@@ -45,7 +45,7 @@ def test_a_file_of_ours_is_an_input_and_an_output(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"in\n" * 100_000
 
 
-def test_a_signal_to_us_reaches_the_command(tmp_path: Path) -> None:
+def test_a_signal_reaches_the_command(tmp_path: Path) -> None:
     loop = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
     with subprocess.Popen([*PROGRAM, *RUN, "sh", "-c", loop], cwd=tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

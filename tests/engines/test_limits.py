@@ -94,7 +94,7 @@ def test_without_a_control_group_all_files_in_memory_share_the_limit(tmp_path: P
 
 
 @without_groups
-def test_without_a_control_group_no_memory_is_had_that_nothing_counts(tmp_path: Path) -> None:
+def test_without_a_control_group_uncounted_memory_is_refused(tmp_path: Path) -> None:
     with limited(tmp_path, memory="200m") as sandbox:
         seen = sandbox.exec(["/usr/bin/python3", "-c", HIDE])
     assert seen.stdout == "Function not implemented\n-1 -1\nTrue\n"

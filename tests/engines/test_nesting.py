@@ -65,7 +65,7 @@ def test_a_node_without_user_namespaces_is_not_blamed_on_the_pod(container: pyte
     assert "on the node" in says(container, user=errno.ENOSPC)
 
 
-def test_without_a_filter_the_kernels_own_refusal_is_told(container: pytest.MonkeyPatch) -> None:
+def test_without_a_filter_the_kernels_own_refusal_is_reported(container: pytest.MonkeyPatch) -> None:
     container.setattr(nesting, "filtered", lambda: False)
     assert "`hostUsers: false`" in says(container, user=errno.EPERM)
 

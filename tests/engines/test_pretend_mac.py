@@ -194,7 +194,7 @@ class Peer:
         return self.answer
 
 
-def test_who_is_at_the_other_end_is_read_as_macos_tells_it() -> None:
+def test_the_peer_of_a_socket_is_read_as_macos_reports_it() -> None:
     assert peer_user(Peer(0, 501), linux=False) == 501  # type: ignore[arg-type]
     with pytest.raises(OSError, match="unknown way"):
         peer_user(Peer(1, 501), linux=False)  # type: ignore[arg-type]

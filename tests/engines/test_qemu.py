@@ -202,6 +202,29 @@ def test_limits_hold_for_tenants_and_a_lent_port_is_reached(tmp_path: Path) -> N
             assert (tmp_path / "big").stat().st_size <= 2**20
 
 
+def test_a_directory_shown_twice_is_read_only_where_it_is_shown_so(tmp_path: Path) -> None:
+    project, host = tmp_path / "project", tmp_path / "host"
+    project.mkdir()
+    host.mkdir()
+    (host / "f").write_text("old\n")
+    mounts = {"/rw": {"type": "real_fs", "host_path": str(host)}, "/ro": {"type": "readonly", "host_path": str(host)}}
+    with Sandbox({"engine": "qemu", "filesystem": {"root": str(project)}, "vfs": {"mounts": mounts}}) as made:
+        assert made.exec("cat /rw/f /ro/f; echo new > /rw/f; cat /ro/f").stdout == "old\nold\nnew\n"
+        for change in ("echo x > /ro/f", "rm /ro/f", "cat /rw/f; touch /ro/g"):
+            assert "Read-only" in made.exec(change).stderr
+    assert os.listdir(host) == ["f"]
+
+
+@pytest.mark.vm
+def test_out_of_memory_inside_is_reported_as_such(tmp_path: Path) -> None:
+    eat = "x = []\nwhile True: x.append(b'x' * (8 << 20))"
+    with Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path)}, "limits": {"memory": "256m"}}) as made:
+        result = made.exec(["/usr/bin/python3", "-c", eat])
+        assert (result.out_of_memory, result.note) == (True, "out of memory: the limit is 256 MiB")
+        after = made.exec("exit 3")
+        assert (after.exit_code, after.out_of_memory) == (3, False)
+
+
 def test_root_of_the_machine_mounts_loads_modules_and_changes_its_system_but_not_the_hosts(tmp_path: Path) -> None:
     with Sandbox({"engine": "qemu", "user": "root", "filesystem": {"root": str(tmp_path)}}) as made:
         mounts = "mkdir -p /opt/a && mount -t tmpfs none /opt/a && /usr/sbin/modprobe loop"
@@ -235,7 +258,7 @@ def file_server(sandbox: Sandbox) -> int:
 
 
 @pytest.mark.vm
-def test_more_changes_on_the_host_than_can_be_told_are_seen_and_no_mount_is_lost(tmp_path: Path) -> None:
+def test_more_changes_on_the_host_than_fit_the_queue_are_seen_and_no_mount_is_lost(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/known").write_text("old")
     (tmp_path / "sub/replaced").mkdir()

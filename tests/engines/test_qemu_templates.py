@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.engines.machine import keeping
+from sandbox.engines.machine import template_store
 from sandbox.engines.qemu.steps import Steps
 
 NAMES = ("ram", "state")
@@ -26,8 +26,8 @@ def template(tmp_path: Path) -> Path:
         ram.write(b"memory")
         ram.truncate(8 << 20)
     (made / "state").write_bytes(b"state")
-    keeping.write_manifest(str(made), NAMES)
-    assert keeping.is_good(str(made), NAMES)
+    template_store.write_manifest(str(made), NAMES)
+    assert template_store.is_good(str(made), NAMES)
     return made
 
 
@@ -37,19 +37,19 @@ def test_a_changed_file_is_noticed_though_its_size_and_times_were_set_back(templ
         ram.seek(3 << 20)
         ram.write(b"MEMORY")
     os.utime(template / "ram", ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert not keeping.is_good(str(template), NAMES)
+    assert not template_store.is_good(str(template), NAMES)
 
 
 def test_bytes_in_what_was_a_hole_are_noticed(template: Path) -> None:
     with open(template / "ram", "r+b") as ram:
         ram.seek(6 << 20)
         ram.write(b"x")
-    assert not keeping.is_good(str(template), NAMES)
+    assert not template_store.is_good(str(template), NAMES)
 
 
 def test_a_copy_of_the_cache_is_good_after_its_hashes_were_compared(template: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(template, tmp_path / "copy")
-    assert keeping.is_good(str(copy), NAMES)
+    assert template_store.is_good(str(copy), NAMES)
 
 
 @pytest.mark.parametrize("what", ["a missing file", "a link", "others may read it", "no manifest", "a broken manifest"])
@@ -62,16 +62,16 @@ def test_anything_else_than_what_was_made_is_not_used(template: Path, what: str)
     elif what == "others may read it":
         template.chmod(0o755)
     elif what == "no manifest":
-        (template / keeping.MANIFEST).unlink()
+        (template / template_store.MANIFEST).unlink()
     else:
-        (template / keeping.MANIFEST).write_text('{"ram": [], "state": 3}')
-    assert not keeping.is_good(str(template), NAMES)
+        (template / template_store.MANIFEST).write_text('{"ram": [], "state": 3}')
+    assert not template_store.is_good(str(template), NAMES)
 
 
 MAKER = """
 import sys, time
 from pathlib import Path
-from sandbox.engines.machine import keeping
+from sandbox.engines.machine import template_store
 directory, log = sys.argv[1:]
 
 def make(work):
@@ -82,7 +82,7 @@ def make(work):
 
 print("ready", flush=True)
 sys.stdin.readline()
-keeping.keep(directory, ("ram", "state"), make)
+template_store.keep(directory, ("ram", "state"), make)
 """
 
 
@@ -99,7 +99,7 @@ def test_several_makers_at_once_end_with_one_template(tmp_path: Path) -> None:
         one.communicate()
     assert [one.returncode for one in makers] == [0] * 4
     assert log.read_text() == "made\n"
-    assert keeping.is_good(str(directory), NAMES)
+    assert template_store.is_good(str(directory), NAMES)
     assert sorted(os.listdir(directory.parent)) == ["lock", "one"]
 
 
@@ -107,16 +107,16 @@ def test_prune_removes_what_nobody_used_for_two_weeks_and_what_killed_makers_lef
     place = template.parent
     shutil.copytree(template, place / "old")
     os.utime(place / "old", (0, 0))
-    (place / f"{keeping.HALF_MADE}x").mkdir()
-    assert sorted(keeping.prune(str(place))) == [f"{keeping.HALF_MADE}x", "old"]
-    assert keeping.is_good(str(template), NAMES)
-    assert keeping.prune(str(place / "nowhere")) == []
+    (place / f"{template_store.HALF_MADE}x").mkdir()
+    assert sorted(template_store.prune(str(place))) == [f"{template_store.HALF_MADE}x", "old"]
+    assert template_store.is_good(str(template), NAMES)
+    assert template_store.prune(str(place / "nowhere")) == []
 
 
 def test_a_template_that_is_used_is_not_pruned(template: Path) -> None:
     os.utime(template, (0, 0))
-    assert keeping.is_good(str(template), NAMES)
-    assert keeping.prune(str(template.parent)) == []
+    assert template_store.is_good(str(template), NAMES)
+    assert template_store.prune(str(template.parent)) == []
 
 
 def test_the_bar_is_shown_on_a_terminal_and_nowhere_else(

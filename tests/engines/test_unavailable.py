@@ -75,7 +75,7 @@ def test_switched_off_namespaces_are_named_with_their_remedy(monkeypatch: pytest
     assert "sysctl user.max_user_namespaces" in namespaces.why_no_namespaces()
 
 
-def test_a_kernel_without_the_system_calls_is_told_from_a_broken_plan() -> None:
+def test_a_kernel_without_the_system_calls_is_distinguished_from_a_broken_plan() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         frames.send(theirs, {"t": "failed", "step": "mounts", "errno": errno.ENOSYS, "detail": b"/usr"})
@@ -91,7 +91,7 @@ def test_where_a_kernel_has_them_switched_off_the_error_names_the_switch(tmp_pat
     assert (walls.ok, os.environ["NAMESPACES_OFF"] in walls.detail) == (False, True)
 
 
-def test_inside_a_sandbox_one_is_told_so(tmp_path: Path) -> None:
+def test_inside_a_sandbox_the_error_says_so(tmp_path: Path) -> None:
     source = str(REPOSITORY / "src")
     with Sandbox({"filesystem": {"root": str(tmp_path), "allow_read": [sys.prefix, source]}}) as outer:
         done = outer.exec([sys.executable, "-m", "sandbox", "run", "true"], env={"PYTHONPATH": source})

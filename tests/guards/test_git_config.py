@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sandbox.guards.git_config import Unreadable, harmless, parse, written
+from sandbox.guards.git_config import UnreadableConfig, harmless, parse, written
 
 PIECES = [*'[]"\\=#; \t\n\rab.C-1é:', "[core]\n", '[a "b"]', "key = v", "\n\t", '"x y"', "\r\n", "[A.b]", "\\\n"]
 
@@ -35,7 +35,7 @@ def agrees(data: bytes) -> None:
     theirs = as_git_reads(data)
     try:
         ours = parse(data)
-    except Unreadable:
+    except UnreadableConfig:
         return
     assert theirs is None or spaced(ours) == spaced(theirs)
 

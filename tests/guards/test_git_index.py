@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox import Sandbox
 from sandbox.guards.git_index import indexes, leads_astray
 
 MANY = "mkdir d && cd d && seq -f 'a-longer-name-%.0f' 1 25000 | xargs touch && cd .. && git config index.threads 4 &&"
@@ -79,12 +80,22 @@ def test_no_bytes_confuse_the_reader(
     assert leads_astray(str(index), "/nowhere") in (True, False)
 
 
-def test_an_index_with_names_too_long_for_a_file_is_not_left_alone(tmp_path: Path) -> None:
-    git = repository(tmp_path / "r", "true")
+def long_names(count: int) -> bytes:
+    """An index in version 4 whose names grow with each entry: a small one can name gigabytes."""
     entry = bytes(40) + bytes(20)
     first = entry + (0x0FFF).to_bytes(2, "big") + b"\0" + b"a" * 4000 + b"\0"
     more = entry + (0x0FFF).to_bytes(2, "big") + b"\0" + b"a" * 60 + b"\0"
-    for count, expected in ((1, False), (2, False), (3, True)):
-        data = b"DIRC" + (4).to_bytes(4, "big") + count.to_bytes(4, "big") + first + more * (count - 1)
-        (git / "index").write_bytes(data + hashlib.sha1(data).digest())
-        assert leads_astray(str(git / "index"), str(git / "config")) is expected
+    data = b"DIRC" + (4).to_bytes(4, "big") + count.to_bytes(4, "big") + first + more * (count - 1)
+    return data + hashlib.sha1(data).digest()
+
+
+@pytest.mark.walls
+@pytest.mark.parametrize(("count", "moved"), [(1, False), (2, False), (3, True), (200_000, True)])
+def test_an_index_with_names_too_long_for_a_file_is_moved_aside_after_the_run(
+    tmp_path: Path, count: int, moved: bool
+) -> None:
+    git = repository(tmp_path, "git add .")
+    with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
+        sandbox.write_file(".git/index", long_names(count))
+    assert (git / "index.from-sandbox").exists() is moved
+    assert (git / "index").exists() is not moved

@@ -14,8 +14,9 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
-from sandbox.guards.late_masks import NO_QUEUE
-from tests.patience import assert_given_back, open_descriptors, until
+from sandbox.guards.late_covers import HIDDEN_LATE, TOO_MANY
+from sandbox.guards.late_masks import BEHIND, NO_QUEUE
+from tests.patience import assert_given_back, open_descriptors
 
 pytestmark = pytest.mark.walls
 
@@ -57,6 +58,16 @@ class Watched:
         return SECRET not in self.sandbox.exec(["cat", str(path)]).stdout
 
 
+def test_a_file_behind_a_link_into_packages_that_a_tenant_made_meanwhile_is_covered(project: Path) -> None:
+    (project / "node_modules" / "pkg").mkdir(parents=True)
+    (project / "node_modules" / "pkg" / "cacert.pem").write_text("for everybody")
+    with Watched(project) as watched:
+        assert watched.sandbox.exec("mkdir node_modules/app; ln -s node_modules/app app").ok
+        (project / "app" / ".env").write_text(SECRET)
+        assert watched.hidden(project / "node_modules" / "app" / ".env")
+        assert watched.sandbox.exec("cat node_modules/pkg/cacert.pem").stdout == "for everybody"
+
+
 def test_a_blocked_file_made_on_the_host_later_is_covered(project: Path) -> None:
     with Watched(project) as watched:
         (project / ".env").write_text(SECRET)
@@ -68,6 +79,24 @@ def test_a_blocked_file_made_on_the_host_later_is_covered(project: Path) -> None
         # Nor is the cover a scratch place without a bound.
         assert "Read-only" in watched.sandbox.exec("chmod 600 .env; echo x > .env").stderr
     assert (project / ".env").read_text() == SECRET
+
+
+@pytest.mark.parametrize("name", [".env", "sub/.env", "sub/.aws"])
+def test_in_an_overlay_it_is_covered_also_where_a_tenant_has_looked_for_it_before(project: Path, name: str) -> None:
+    with Watched(project, overlay=True) as watched:
+        assert not watched.sandbox.exec(["test", "-e", name]).ok
+        if name.endswith(".aws"):
+            (project / name).mkdir()
+            (project / name / "config").write_text(SECRET)
+        else:
+            (project / name).write_text(SECRET)
+        assert watched.hidden(project / name)
+        told = watched.sandbox.exec(["ls", f"{name}/"])  # not only until the kernel forgets that it was not there
+        assert "Permission denied" in told.stderr or "Not a directory" in told.stderr
+        assert watched.sandbox.changes() == []
+    assert watched.sandbox.apply(overwrite=True).applied == []
+    kept = project / name / "config" if name.endswith(".aws") else project / name
+    assert kept.read_text() == SECRET
 
 
 def test_saving_by_rename_as_editors_do_does_not_uncover(project: Path) -> None:
@@ -136,11 +165,71 @@ def test_a_tenant_that_makes_such_names_by_the_hundred_fills_nothing(project: Pa
         assert watched.covered.qsize() <= 110
 
 
-def test_where_a_tenant_makes_too_many_the_person_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.guards.late_masks.MOST", 20)
-    with Watched(project) as watched:
-        watched.sandbox.exec("for i in $(seq 60); do echo x > $i.pem; done")
-        until(lambda: any("from now on" in notice for notice in watched.sandbox.notices))
+MAKE = """
+import itertools
+for number in itertools.count():
+    open(f"{number}.pem", "w").close()
+"""
+#: Faster than making files: one gets ever new names.
+FLOOD = """
+import itertools, os
+os.close(os.open("sub/0", os.O_CREAT))
+for number in itertools.count():
+    os.rename(f"sub/{number}", f"sub/{number + 1}")
+    if number == 3000:
+        print(flush=True)
+"""
+
+
+def python(program: str) -> list[str]:
+    return ["/usr/bin/python3", "-c", program]
+
+
+def test_a_tenant_that_makes_too_many_is_ended_and_the_person_learns_why(project: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sandbox", "run", "--", *python(MAKE)]
+    env = {**os.environ, "SANDBOX_HOME": str(tmp_path / "home")}
+    run = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert run.returncode == 125 and TOO_MANY in run.stderr and HIDDEN_LATE in run.stderr
+    assert TOO_MANY in (tmp_path / "home" / "audit" / "audit.jsonl").read_text()
+
+
+def test_a_tenant_that_makes_names_without_end_is_stopped_until_a_new_file_is_covered(project: Path) -> None:
+    def names() -> int:
+        return max(map(int, os.listdir(project / "sub")), default=0)
+
+    made = []
+    with Watched(project) as watched, watched.sandbox.spawn(python(FLOOD)) as flooding:
+        flooding.read()
+        for turn in range(10):
+            (project / f"{turn}.pem").write_text(SECRET)
+            before = names()
+            assert watched.hidden(project / f"{turn}.pem")
+            made.append(names() - before)
+        flooding.kill()
+    # Unless it is stopped, it makes tens of thousands meanwhile, because each is looked at.
+    assert min(made) < 2 * BEHIND
+
+
+def test_the_person_is_told_that_a_file_was_hidden_only_after_it_appeared(project: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "SANDBOX_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "sandbox", "run", "--", "sh", "-c", "echo x > .env; until ! cat .env; do :; done"]
+    run = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0 and f"sandbox: {HIDDEN_LATE}\n" in run.stderr
+    command = [sys.executable, "-m", "sandbox", "run", "--", "true"]
+    run = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0 and HIDDEN_LATE not in run.stderr
+
+
+def test_a_sandbox_can_be_paused_and_closed_while_a_tenant_floods(project: Path) -> None:
+    with Watched(project) as watched, watched.sandbox.spawn(python(FLOOD)) as flooding:
+        flooding.read()
+        watched.sandbox.pause()
+        for number in range(2 * BEHIND):
+            (project / f"host{number}").touch()
+        (project / ".env").write_text(SECRET)
+        watched.sandbox.resume()
+        assert watched.hidden(project / ".env")
+        watched.sandbox.close()
 
 
 TAKE_ALL = """
@@ -230,7 +319,7 @@ with Sandbox() as sandbox:
 """
 
 
-def test_without_an_inotify_queue_the_person_is_told_and_the_record_says_so(project: Path, tmp_path: Path) -> None:
+def test_without_an_inotify_queue_there_is_a_notice_and_the_record_says_so(project: Path, tmp_path: Path) -> None:
     env = {**os.environ, "SANDBOX_HOME": str(tmp_path / "home")}
     told = subprocess.run(
         without_queues([sys.executable, "-c", TELL]), cwd=project, env=env, capture_output=True, text=True, check=False

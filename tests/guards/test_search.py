@@ -159,3 +159,14 @@ def test_deny_read_holds_in_the_system_and_in_programs_under_the_home_too(tmp_pa
     assert found([], deny_read=[f"{tools}/share"], allow_read=[f"{tools}/share/doc/a"]) == ["share/doc/b", "share/kept"]
     assert found([f"{tools}/share/doc"], deny_read=[f"{tools}/share"]) == ["share/kept"]  # the project stays
     assert found([], deny_read=["/", str(tmp_path)]) == []  # a narrower path that is shown wins
+
+
+def test_a_glob_begins_at_the_project_also_where_its_path_is_relative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It began at `/`: every start of `srt` with such a rule walked the whole machine.
+    tree(tmp_path, "project/a/notes", "beside/notes")
+    monkeypatch.chdir(tmp_path / "project")
+    roots = [f"{tmp_path}/project", f"{tmp_path}/beside"]
+    found = search(Filesystem(root=".", deny_read=["**/notes"]), roots).found.masks
+    assert list(found) == [f"{tmp_path}/project/a/notes"]

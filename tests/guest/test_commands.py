@@ -18,7 +18,7 @@ def test_output_error_and_status_come_back(place: Place) -> None:
     assert (result.out, result.err, result.code) == (b"out\n", b"err\n", 7)
 
 
-def test_a_signal_is_told_apart_from_a_status(place: Place) -> None:
+def test_a_signal_is_distinguished_from_a_status(place: Place) -> None:
     assert place.run("sh", "-c", "kill -TERM $$").exit["signal"] == signal.SIGTERM
 
 
@@ -96,7 +96,7 @@ def test_a_thousand_commands_alive_at_once(place: Place) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_host_that_does_not_read_holds_up_nobody(place: Place) -> None:
+def test_a_host_that_does_not_read_blocks_nobody_else(place: Place) -> None:
     silent = [place.start("true") for _ in range(50)]  # their lines are never read
     answers = [line_pair() for _ in range(20)]
     for _, theirs in answers:  # nor these, which are larger than a socket holds
@@ -151,7 +151,7 @@ def test_cancel_kills_every_process_of_the_session(place: Place, how: str) -> No
     assert b"sleep 1000" not in place.run("ps", "ax").out  # a dead one may not be reaped yet
 
 
-def test_a_timeout_kills_the_session_and_is_told(place: Place) -> None:
+def test_a_timeout_kills_the_session_and_is_reported(place: Place) -> None:
     result = place.run("sh", "-c", "sleep 1000 & sleep 1000", timeout_ms=100)
     assert result.exit["timed_out"] is True and result.exit["signal"] == signal.SIGKILL
     assert b"sleep 1000" not in place.run("ps", "ax").out  # a dead one may not be reaped yet

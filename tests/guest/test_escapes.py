@@ -170,7 +170,7 @@ def test_a_helper_of_the_guest_cannot_be_caught_alive(house: tuple[Place, Path])
     assert b"ESCAPED" not in hunter.wait().out
 
 
-def test_a_helper_or_a_start_that_a_tenant_stops_holds_up_nobody(house: tuple[Place, Path]) -> None:
+def test_a_helper_or_a_start_that_a_tenant_stops_blocks_nobody_else(house: tuple[Place, Path]) -> None:
     place, _ = house
     hunter = _hunt(
         place,

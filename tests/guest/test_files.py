@@ -41,7 +41,7 @@ def test_open_hands_over_a_descriptor(place: Place) -> None:
     assert place.run("cat", "/tmp/b").out == b"through the wall"
 
 
-def test_a_fifo_or_a_missing_reader_holds_up_nobody(place: Place) -> None:
+def test_a_fifo_or_a_missing_reader_blocks_nobody_else(place: Place) -> None:
     place.run("mkfifo", "/tmp/fifo")
     assert failed(place.file("open", "/tmp/fifo", flags=os.O_WRONLY)) == errno.ENXIO
     _, fds = place.file("open", "/tmp/fifo", flags=os.O_RDONLY)

@@ -264,7 +264,7 @@ def test_input_nobody_reads_does_not_stall_the_host(wire: Wire) -> None:
     wire.send(number, t="cancel")
 
 
-def test_a_stream_that_is_no_unix_socket_is_framed_by_itself(guest: Path) -> None:
+def test_a_stream_other_than_a_unix_socket_is_framed_automatically(guest: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()

@@ -121,7 +121,7 @@ LIES: dict[str, Callable[[Liar, int], None]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_whoever_waits_for_a_liar_is_told(liar: Liar, lie: str) -> None:
+def test_a_caller_that_waits_for_a_lying_guest_gets_an_error(liar: Liar, lie: str) -> None:
     process, number = liar.start()
     liar.say(id=number, **STARTED)
     process.wait_started()
@@ -167,7 +167,7 @@ def test_a_command_that_has_ended_is_not_spoken_of_again(liar: Liar) -> None:
         other.wait(WAIT)
 
 
-def test_a_lie_about_one_command_is_told_to_all_who_wait(liar: Liar) -> None:
+def test_a_lie_about_one_command_is_an_error_for_all_who_wait(liar: Liar) -> None:
     first, number = liar.start()
     second, _ = liar.start(pty=True)
     reports: list[BaseException] = []
@@ -234,7 +234,7 @@ def test_an_answer_is_used_only_if_it_makes_sense(liar: Liar, operation: str, an
     lying.join()
 
 
-def test_a_connection_that_comes_without_a_socket_is_none() -> None:
+def test_a_connection_that_comes_without_a_socket_is_refused() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         guest = Guest(ours)
@@ -379,7 +379,7 @@ def test_what_a_guest_says_of_a_failed_step_is_short_and_escaped() -> None:
     ],
     ids=str,
 )
-def test_a_guest_that_gets_ready_with_what_is_no_name_is_refused(lie: dict[str, object]) -> None:
+def test_a_guest_that_reports_an_invalid_name_is_refused(lie: dict[str, object]) -> None:
     ours, theirs = socket.socketpair()
     guest = Guest(ours)
     with theirs:

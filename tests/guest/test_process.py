@@ -111,7 +111,7 @@ def test_output_that_nobody_reads_any_more_is_a_broken_pipe_inside(sandbox: Sand
         assert process.wait().signal == signal.SIGPIPE
 
 
-def test_a_command_that_is_not_read_waits_and_holds_up_nobody(sandbox: Sandbox) -> None:
+def test_a_command_that_is_not_read_waits_and_blocks_nobody_else(sandbox: Sandbox) -> None:
     with sandbox.spawn(["yes"]) as process:
         assert process.read(2) == b"y\n"
         for _ in range(20):

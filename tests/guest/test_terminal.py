@@ -28,7 +28,7 @@ def test_the_command_has_a_terminal_of_the_given_size_on_all_three(place: Place)
     os.close(master)
 
 
-def test_a_resize_is_told_to_the_command(place: Place) -> None:
+def test_a_resize_signals_the_command(place: Place) -> None:
     command, master = terminal(
         place, "bash", "-c", "trap 'stty size; exit 3' WINCH; echo up; while :; do sleep 0.01; done"
     )

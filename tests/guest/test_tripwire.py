@@ -50,7 +50,9 @@ def silent(place: Place) -> bool:
         ("cat /proc/self/root/room/.env", b"/room/.env", "read", None),
     ],
 )
-def test_an_attempt_is_refused_and_told(guest: Path, attempt: str, path: bytes, op: str, name: bytes | None) -> None:
+def test_an_attempt_is_refused_and_reported(
+    guest: Path, attempt: str, path: bytes, op: str, name: bytes | None
+) -> None:
     with wired(guest) as place:
         assert place.ready["have"]["tripwires"] == 2
         result = place.run("sh", "-c", attempt)
@@ -60,7 +62,7 @@ def test_an_attempt_is_refused_and_told(guest: Path, attempt: str, path: bytes, 
         assert told["pid"] > 1 and told["comm"] in ("sh", "cat", "chmod", "ls", "mkdir")
 
 
-def test_a_look_is_not_told(guest: Path) -> None:
+def test_a_look_is_not_reported(guest: Path) -> None:
     with wired(guest) as place:
         looks = "stat -c '%A %s %u' /room/.env /room/d; test -r /room/.env || ls -l /room >/dev/null; cd /room/d"
         assert place.run("sh", "-c", looks).out == b"---------- 0 1000\nd--------- 0 1000\n"
@@ -82,14 +84,14 @@ def test_it_is_as_strong_as_a_mask(guest: Path, uid: int) -> None:
         assert place.run("sh", "-c", "grep -l fuse /proc/*/maps; ls -l /proc/*/fd | grep fuse").out == b""
 
 
-def test_a_name_that_is_no_text_is_made_one(guest: Path) -> None:
+def test_a_name_that_is_not_text_becomes_text(guest: Path) -> None:
     with wired(guest) as place:
         code = r"import ctypes; ctypes.CDLL(None).prctl(15, b'\xff\x1b[31m'); open('/room/.env')"
         assert b"PermissionError" in (failed := place.python(code)).err, failed
         assert place.stream.receive()["comm"] == "??[31m"
 
 
-def test_a_flood_is_told_a_few_times_and_the_guest_goes_on(guest: Path) -> None:
+def test_a_flood_is_reported_a_few_times_and_the_guest_goes_on(guest: Path) -> None:
     code = """if 1:
         for _ in range(20000):
             try: open('/room/.env')

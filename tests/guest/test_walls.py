@@ -278,7 +278,7 @@ def test_a_step_that_fails_is_named_and_the_guest_is_gone(guest: Path) -> None:
         assert place.process.wait(30) != 0
 
 
-def test_without_walls_the_guest_is_no_wall_but_still_a_guest(guest: Path) -> None:
+def test_without_walls_the_guest_still_runs_commands(guest: Path) -> None:
     with launch(guest, walls=False) as place:
         assert place.setup(walls=False, rlimits=[[7, 55, 66]])["t"] == "ready"
         assert place.run("sh", "-c", "id -u; ulimit -Sn").out.split() == [str(os.geteuid()).encode(), b"55"]

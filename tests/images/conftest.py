@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.images import keeping
+from sandbox.images import manage
 from sandbox.images.importing import import_path
 from tests.images import making
 
@@ -33,9 +33,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("filled")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SANDBOX_CACHE_DIR", str(place))
-        keeping.name(import_path(str(making.layout(place / "plain", [making.system()]))), "plain")
+        manage.name(import_path(str(making.layout(place / "plain", [making.system()]))), "plain")
         above = making.tar([making.directory("srv"), making.directory("srv/app")])
-        keeping.name(import_path(str(making.layout(place / "said", [making.system(), above], SAID))), "said")
+        manage.name(import_path(str(making.layout(place / "said", [making.system(), above], SAID))), "said")
     return place
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.errors import ImageError
 from sandbox.images.download import TRIES, Wanted, blob_path, download, fetch_document
-from sandbox.images.progress import Shown
+from sandbox.images.progress import ShownProgress
 from sandbox.images.web import Web
 from tests.images.servers import Request, Server, serving
 
@@ -272,10 +272,10 @@ def test_two_who_want_the_same_file_download_it_once(empty_store: Path, server: 
 PROGRAM = """
 import sys
 from sandbox.images.download import Wanted, download
-from sandbox.images.progress import Shown
+from sandbox.images.progress import ShownProgress
 from sandbox.images.web import Web
 url, digest, size = sys.argv[1:]
-download(Web(url), Wanted(url, digest, int(size)), Shown().file("x", 1))
+download(Web(url), Wanted(url, digest, int(size)), ShownProgress().file("x", 1))
 """
 
 
@@ -304,7 +304,7 @@ def test_who_is_killed_leaves_no_file_and_the_next_one_goes_on(empty_store: Path
 
 
 def test_nothing_is_shown_where_nobody_watches(capfd: pytest.CaptureFixture[str]) -> None:
-    with Shown() as shown:
+    with ShownProgress() as shown:
         shown.file("x", 10).at(5)
     assert capfd.readouterr() == ("", "")
 
@@ -317,6 +317,6 @@ def test_a_terminal_shows_name_size_and_rate() -> None:
             return True
 
     terminal = Terminal()
-    with Shown(stream=terminal) as shown:
+    with ShownProgress(stream=terminal) as shown:
         shown.file("rootfs-minimal", 2_000_000).at(1_000_000)
     assert "rootfs-minimal" in terminal.getvalue() and "1.0/2.0 MB" in terminal.getvalue()

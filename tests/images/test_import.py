@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.errors import ImageError, NotFound
-from sandbox.images import keeping, store
+from sandbox.images import manage, store
 from sandbox.images.export import export
 from sandbox.images.importing import import_path
 from tests.images import making
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.walls
 
 def imported(path: Path, **more: Any) -> dict[str, str]:
     digest = import_path(str(path), **more)
-    keeping.name(digest, "it")
+    manage.name(digest, "it")
     image = store.find("it")
     image.release()
     return making.tree(image.root)
@@ -114,7 +114,7 @@ def test_a_blob_that_is_not_the_promised_one_is_refused_and_nothing_is_left(
     with pytest.raises(ImageError):
         import_path(str(blobs.layout(tmp_path / "layout", [entry])))
     assert [one for one in empty_store.rglob("*") if one.is_file()] == []
-    assert keeping.entries() == [] and keeping.prune() == []
+    assert manage.entries() == [] and manage.prune() == []
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_two_who_import_the_same_image_at_once_both_have_it(empty_store: Path, t
     place = making.layout(tmp_path / "layout", [making.system()])
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: import_path(str(place)), range(4)))
-    assert len(found) == 1 and len(keeping.entries()) == 1
+    assert len(found) == 1 and len(manage.entries()) == 1
     assert {one.name for one in empty_store.iterdir()} == {"by-digest"}
 
 
@@ -173,36 +173,36 @@ def test_who_is_killed_in_the_middle_leaves_no_image_and_prune_removes_the_rest(
     importer = subprocess.Popen([sys.executable, "-c", SLOW, str(place)], stdout=subprocess.PIPE)
     assert importer.stdout is not None
     assert importer.stdout.readline() == b"unpacked\n"
-    assert keeping.entries() == [] and keeping.prune() == []  # it is still at work
+    assert manage.entries() == [] and manage.prune() == []  # it is still at work
     importer.send_signal(signal.SIGKILL)
     importer.wait()
     importer.stdout.close()
-    assert keeping.entries() == []
+    assert manage.entries() == []
     assert imported(place) == SEEN
-    assert len(keeping.prune()) == 1
+    assert len(manage.prune()) == 1
     assert sorted(one.name for one in empty_store.iterdir()) == ["by-digest", "names"]
 
 
 def test_names_are_removed_one_by_one_and_the_image_with_the_last(empty_store: Path, tmp_path: Path) -> None:
     digest = import_path(str(making.layout(tmp_path / "layout", LAYERS)))
-    keeping.name(digest, "one")
-    keeping.name(digest, "localhost:5000/two")
-    keeping.remove("one")
-    assert [one.names for one in keeping.entries()] == [["localhost:5000/two:latest"]]
+    manage.name(digest, "one")
+    manage.name(digest, "localhost:5000/two")
+    manage.remove("one")
+    assert [one.names for one in manage.entries()] == [["localhost:5000/two:latest"]]
     store.find(f"whatever@{digest}").release()
-    keeping.remove("localhost:5000/two:latest")
-    assert keeping.entries() == []
+    manage.remove("localhost:5000/two:latest")
+    assert manage.entries() == []
     with pytest.raises(NotFound):
         store.find("one")
 
 
 def test_an_image_that_lost_its_name_goes_with_prune(empty_store: Path, tmp_path: Path) -> None:
-    keeping.name(import_path(str(making.layout(tmp_path / "a", LAYERS))), "it")
+    manage.name(import_path(str(making.layout(tmp_path / "a", LAYERS))), "it")
     second = import_path(str(making.layout(tmp_path / "b", [tar([file("x")])])))
-    keeping.name(second, "it")
-    assert len(keeping.entries()) == 2
-    assert len(keeping.prune()) == 1
-    assert [one.digest for one in keeping.entries()] == [second]
+    manage.name(second, "it")
+    assert len(manage.entries()) == 2
+    assert len(manage.prune()) == 1
+    assert [one.digest for one in manage.entries()] == [second]
 
 
 @pytest.mark.parametrize("name", ["../x", "..", "a/../b", "x@../../y", "x@sha256:../..", "\0", "a" * 5000])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import Sandbox
-from sandbox.images import keeping
+from sandbox.images import manage
 from sandbox.images.importing import import_path
 from tests.images import making
 from tests.images.conftest import SAID
@@ -34,7 +34,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def image(store: Path, tmp_path: Path) -> str:
     above = tar([directory("srv"), directory("srv/app"), file("etc/ssl/certs/ca-certificates.crt", OWN)])
-    keeping.name(import_path(str(making.layout(tmp_path / "layout", [making.system(), above], SAID))), "machines")
+    manage.name(import_path(str(making.layout(tmp_path / "layout", [making.system(), above], SAID))), "machines")
     return "machines"
 
 
@@ -65,7 +65,7 @@ def test_the_images_system_user_and_variables_are_there_and_the_project_at_its_p
 
 
 def test_changes_anywhere_go_to_a_layer_that_ends_with_the_machine(image: str, project: Path, store: Path) -> None:
-    root = Path(keeping.entry_of(image).path)
+    root = Path(manage.entry_of(image).path)
     before = making.tree(root)
     change = "echo x > /made; echo y > /usr/bin/new; rm /etc/os-release; mkdir -p /srv/app/deep"
     with machine(image, project) as sandbox:
@@ -100,10 +100,10 @@ def test_root_of_the_machine_is_root_of_the_image(image: str, project: Path) -> 
 
 
 def test_a_directory_is_an_image_and_a_hostile_one_leads_nowhere(store: Path, project: Path, tmp_path: Path) -> None:
-    keeping.name(import_path(str(making.layout(tmp_path / "l", [making.system(), tar(HOSTILE)]))), "machines-hostile")
+    manage.name(import_path(str(making.layout(tmp_path / "l", [making.system(), tar(HOSTILE)]))), "machines-hostile")
     root = tmp_path / "root"
-    shutil.copytree(Path(keeping.entry_of("machines-hostile").path) / "root", root, symlinks=True)
-    keeping.remove("machines-hostile")
+    shutil.copytree(Path(manage.entry_of("machines-hostile").path) / "root", root, symlinks=True)
+    manage.remove("machines-hostile")
     with machine(str(root), project) as sandbox:
         assert "root:x:0:0:" in say(sandbox, "cat /etc/passwd")
         assert say(sandbox, "ls /srv/ 2>/dev/null; cat mine") == "of the project"

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from sandbox.config.model import Config
 from sandbox.errors import ConfigError, ImageError
-from sandbox.images import keeping, manifest, store
+from sandbox.images import manage, manifest, store
 from sandbox.images.obtain import obtain
 from sandbox.images.prefetch import fetch_kernel, prefetch
 from tests.images import making
@@ -61,7 +61,7 @@ def config(server: Server, **more: Any) -> Config:
 
 
 def nothing_is_left(store_: Path) -> bool:
-    return not [one for one in store_.rglob("*") if one.is_file()] and not keeping.entries()
+    return not [one for one in store_.rglob("*") if one.is_file()] and not manage.entries()
 
 
 def test_a_variant_is_fetched_verified_and_named(server: Server, empty_store: Path) -> None:
@@ -178,18 +178,18 @@ def test_a_signed_manifest_that_makes_no_sense_leaves_nothing(
     offer(server, **changes)
     with pytest.raises(ImageError):
         prefetch("minimal", config(server))
-    assert not keeping.entries()
+    assert not manage.entries()
     assert [one.name for one in empty_store.rglob("*") if one.is_file() and not one.name.endswith(".part")] == []
 
 
-def test_an_archive_that_is_no_image_leaves_nothing(server: Server, empty_store: Path) -> None:
+def test_an_archive_without_an_image_leaves_nothing(server: Server, empty_store: Path) -> None:
     bad = compressed(making.tar([making.file("../out")]))
     offer(server, sha256=digest(bad)[7:], size=len(bad))
     server.file("/files/root.tar.gz", bad)
     with pytest.raises(ImageError, match="leads out"):
         prefetch("minimal", config(server))
-    assert not keeping.entries()
-    keeping.prune()
+    assert not manage.entries()
+    manage.prune()
     assert nothing_is_left(empty_store)
 
 

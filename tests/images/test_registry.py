@@ -17,10 +17,10 @@ import pytest
 from sandbox import Sandbox
 from sandbox.config.model import Config
 from sandbox.errors import ImageError
-from sandbox.images import keeping, store
+from sandbox.images import manage, store
 from sandbox.images.bounds import Bounds
 from sandbox.images.names import Reference, reference
-from sandbox.images.progress import Shown
+from sandbox.images.progress import ShownProgress
 from sandbox.images.pull import Registry, pull
 from tests.images import making
 from tests.images.making import ARCH, Blobs, digest, directory, file, tar
@@ -84,7 +84,7 @@ def test_an_image_is_fetched_by_tag_and_named_by_its_reference(offered: Offered,
     assert not list((empty_store / "blobs").iterdir())
 
 
-def test_a_pinned_digest_is_what_is_had_and_another_one_is_refused(offered: Offered) -> None:
+def test_a_pinned_digest_is_what_is_fetched_and_another_one_is_refused(offered: Offered) -> None:
     pinned = f"{offered.name}:1@{offered.image['digest']}"
     pull(ask(pinned), Config())
     assert seen(pinned) == SEEN
@@ -103,10 +103,10 @@ def test_a_pinned_index_leads_to_this_platforms_image(offered: Offered) -> None:
     pinned = f"{offered.name}:many@{digest(index)}"
     pull(ask(pinned), Config())
     assert seen(pinned) == seen(f"{offered.name}:many") == SEEN
-    assert len(keeping.entries()) == 1
-    keeping.remove(f"{offered.name}:many")
-    keeping.prune()
-    assert keeping.entries() == []
+    assert len(manage.entries()) == 1
+    manage.remove(f"{offered.name}:many")
+    manage.prune()
+    assert manage.entries() == []
 
 
 def test_a_token_is_fetched_where_the_registry_says_and_goes_with_every_request(
@@ -187,7 +187,7 @@ def test_a_login_is_not_sent_to_another_host_that_the_registry_names(
     ],
 )
 def test_tokens_are_given_within_the_registrys_own_domain(image: str, realm: str, good: bool) -> None:
-    registry = Registry(ask(image), [], Shown())
+    registry = Registry(ask(image), [], ShownProgress())
     assert registry._is_of_the_registry(realm) is good
 
 
@@ -214,8 +214,8 @@ def test_neither_login_nor_token_follows_a_redirect(offered: Offered, login: str
 
 
 def nothing_is_left(empty_store: Path) -> bool:
-    keeping.prune()
-    return keeping.entries() == [] and not [one for one in empty_store.rglob("*") if one.is_file()]
+    manage.prune()
+    return manage.entries() == [] and not [one for one in empty_store.rglob("*") if one.is_file()]
 
 
 def test_a_manifest_that_changes_between_requests_is_one_image_or_none(offered: Offered, empty_store: Path) -> None:
@@ -245,7 +245,7 @@ def test_indexes_in_indexes_end(offered: Offered, empty_store: Path) -> None:
     for _ in range(50):
         entry = index_of(offered, [entry])
         offered.server.file(f"/v2/some/tool/manifests/{entry['digest']}", offered.blobs.data[entry["digest"]])
-    with pytest.raises(ImageError, match="nothing but indexes"):
+    with pytest.raises(ImageError, match="only further indexes"):
         pull(ask(f"{offered.name}:bomb"), Config())
     assert sum("/manifests/" in path for path, *_ in offered.server.seen) < 10
     assert nothing_is_left(empty_store)
@@ -334,8 +334,8 @@ def test_a_blob_that_is_another_one_is_refused_and_nothing_is_left(
     offered.server.file(f"/v2/some/tool/blobs/{target['digest']}", bytes(target["size"]))
     with pytest.raises(ImageError, match="another digest"):
         pull(ask(f"{offered.name}:1"), Config())
-    assert keeping.entries() == []
-    keeping.prune()
+    assert manage.entries() == []
+    manage.prune()
     assert [one for one in empty_store.rglob("*") if one.is_file()] == []
 
 
@@ -353,7 +353,7 @@ def test_an_image_that_is_asked_for_is_fetched_by_the_first_run(offered: Offered
 @pytest.mark.parametrize(
     "text", ["localhost/UPPER", "localhost/a:..", "localhost/a@sha256:x", "a b/c.d", "localhost/../x", "x..y/", "-.x/y"]
 )
-def test_what_is_no_reference_is_refused(text: str) -> None:
+def test_an_invalid_reference_is_refused(text: str) -> None:
     with pytest.raises(ImageError):
         reference(text)
 
@@ -476,11 +476,11 @@ def test_an_export_is_read_by_skopeo(empty_store: Path, tmp_path: Path) -> None:
     from sandbox.images.export import export
     from sandbox.images.importing import import_path
 
-    keeping.name(import_path(str(making.layout(tmp_path / "layout", LAYERS))), "it")
+    manage.name(import_path(str(making.layout(tmp_path / "layout", LAYERS))), "it")
     image = store.find("it")
     export(image.root, {"Cmd": ["x"]}, str(tmp_path / "out.tar"), name="it", architecture=ARCH)
     image.release()
     for kind in ("oci-archive", "docker-archive"):
         skopeo("copy", f"{kind}:{tmp_path}/out.tar", f"oci:{tmp_path}/{kind}:it", place=tmp_path)
-        keeping.name(import_path(str(tmp_path / kind)), kind)
+        manage.name(import_path(str(tmp_path / kind)), kind)
         assert seen(kind) == SEEN

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.errors import ConfigError
-from sandbox.images import keeping
+from sandbox.images import manage
 from sandbox.images.importing import import_path
 from tests.images import making
 from tests.images.making import directory, file, link, tar
@@ -65,7 +65,7 @@ def test_in_mode_max_nothing_of_the_image_can_be_changed(shared: Path, project: 
     assert said.startswith("home")
 
 
-def test_blocked_files_of_the_project_are_hidden_and_the_layer_is_no_way_around(shared: Path, project: Path) -> None:
+def test_blocked_files_of_the_project_are_hidden_in_the_layer_too(shared: Path, project: Path) -> None:
     (project / ".env").write_text("TOKEN=1")
     said = say("plain", f"cat .env {project}/.env; mv {project} /elsewhere", project)
     assert "TOKEN" not in said
@@ -126,12 +126,12 @@ def test_an_image_cannot_be_combined_with_the_whole_host(shared: Path, project: 
 
 
 def test_an_image_in_use_cannot_be_removed(empty_store: Path, project: Path, tmp_path: Path) -> None:
-    keeping.name(import_path(str(making.layout(tmp_path / "layout", [making.system()]))), "used")
+    manage.name(import_path(str(making.layout(tmp_path / "layout", [making.system()]))), "used")
     with Sandbox({"image": "used", "filesystem": {"root": str(project)}}) as sandbox:
         with pytest.raises(Exception, match="a sandbox uses the image used"):
-            keeping.remove("used")
+            manage.remove("used")
         assert sandbox.exec(["/bin/sh", "-c", "cat /etc/os-release"]).stdout == "ID=test\n"
-    keeping.remove("used")
+    manage.remove("used")
     assert not list((empty_store / "by-digest").iterdir())
 
 
@@ -163,7 +163,7 @@ def test_a_hostile_image_leads_nobody_to_the_hosts_files(
         entries.append((made, content))
     names_made = {member.name for member, _ in entries}
     layers = [making.system(), tar([(member, content) for member, content in entries])]
-    keeping.name(import_path(str(making.layout(tmp_path / "layout", layers))), "hostile")
+    manage.name(import_path(str(making.layout(tmp_path / "layout", layers))), "hostile")
     before = {name: os.lstat(f"/etc/{name}").st_mtime_ns for name in ("passwd", "group", "hosts", "resolv.conf")}
     said = say(
         "hostile",
@@ -181,7 +181,7 @@ def test_an_image_with_an_entry_of_the_staging_places_name_is_refused(
     empty_store: Path, project: Path, tmp_path: Path
 ) -> None:
     layers = [making.system(), tar([directory(".host")])]
-    keeping.name(import_path(str(making.layout(tmp_path / "layout", layers))), "hostile")
+    manage.name(import_path(str(making.layout(tmp_path / "layout", layers))), "hostile")
     with pytest.raises(Exception, match="image"):
         Sandbox({"image": "hostile", "filesystem": {"root": str(project)}})
 
@@ -240,7 +240,7 @@ def test_the_gates_authority_is_in_the_images_own_bundle_beside_its_own_certific
 ) -> None:
     entries, path = STORES[kind]
     layers = [making.system(), tar(entries)]
-    keeping.name(import_path(str(making.layout(tmp_path / "layout", layers))), "it")
+    manage.name(import_path(str(making.layout(tmp_path / "layout", layers))), "it")
     authority, bundle = say("it", f"cat /etc/sandbox-ca.pem; echo @@; cat {path}", project).split("@@")
     assert OWN.decode() in bundle
     assert authority.strip() and authority.strip() in bundle
@@ -256,6 +256,6 @@ def test_an_image_without_certificates_gets_this_machines_and_the_gates(shared: 
 
 def test_a_java_of_the_image_trusts_the_gate(empty_store: Path, project: Path, tmp_path: Path) -> None:
     entries = [file("etc/ssl/cert.pem", OWN), file("usr/lib/jvm/any/lib/security/cacerts", b"of the image")]
-    keeping.name(import_path(str(making.layout(tmp_path / "layout", [making.system(), tar(entries)]))), "it")
+    manage.name(import_path(str(making.layout(tmp_path / "layout", [making.system(), tar(entries)]))), "it")
     store_ = say("it", "cat /usr/lib/jvm/any/lib/security/cacerts | cat", project)
     assert "of the image" not in store_ and "X.509" in store_

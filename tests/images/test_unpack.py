@@ -150,6 +150,12 @@ def test_too_many_bytes_or_entries_end_it(tmp_path: Path) -> None:
         unpack(tmp_path / "again", tar([file(str(at)) for at in range(5)]), bounds=Bounds(entries=4))
 
 
+def test_long_paths_do_not_fill_the_memory(tmp_path: Path) -> None:
+    deep = "/".join(["d" * 200] * 19)
+    with pytest.raises(ImageError, match="more files"):
+        unpack(tmp_path, tar([file(f"{deep}/{at}") for at in range(5)]), bounds=Bounds(paths=40_000 + 3 * 4_000))
+
+
 def packed_sparse(directory: Path, format: str) -> bytes:
     """What GNU tar makes of the file `holes`."""
     words = ["tar", "-C", str(directory), "--sparse", f"--format={format}", "-cf", "-", "holes"]
@@ -298,7 +304,9 @@ def test_damaged_layers_are_refused_or_stay_in_their_directory(
 
 
 @given(st.binary(max_size=3000))
-def test_what_is_no_archive_at_all_is_refused_or_empty(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_bytes_that_are_not_an_archive_are_refused_or_empty(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
     attempt(tmp_path_factory.getbasetemp(), [data])
 
 

@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+RESULTS = "SANDBOX_INTEGRATIONS_RESULTS"
+SUITE = "suite"  # the property by which a test says how the tests that it ran in another process did: `Count.plain()`
+VERSIONS = "versions"  # and with which versions, where they are not those that are installed here
+
 
 @dataclass
 class Count:
@@ -38,6 +42,7 @@ class Results:
         self._file = file
         self._whose: dict[str, tuple[str, str]] = {}  # node -> module, and "suite" or "own"
         self._counts: dict[str, dict[str, Count]] = {}
+        self._versions: dict[str, str] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
@@ -49,6 +54,16 @@ class Results:
         if report.when != "call" and report.passed:
             return
         module, whose = self._whose[report.nodeid]
+        said: list[tuple[str, Any]] = report.user_properties  # type: ignore[assignment]
+        suites = [value for name, value in said if name == SUITE]
+        for suite in suites:
+            count = self._counts.setdefault(module, {}).setdefault("suite", Count())
+            count.passed += suite["passed"]
+            count.missing |= suite["missing"]
+        for name, value in said:
+            self._versions |= value if name == VERSIONS else {}
+        if suites:
+            return  # the test that ran it is not one more
         count = self._counts.setdefault(module, {}).setdefault(whose, Count())
         name = report.nodeid.rpartition("::")[2]
         if report.passed:
@@ -65,7 +80,7 @@ class Results:
         }
         from tests.integrations.table import ROWS
 
-        versions = {one: _version(one) for row in ROWS for one in row.packages}
+        versions = {one: _version(one) for row in ROWS for one in row.packages} | self._versions
         if os.environ.get("SANDBOX_INTEGRATIONS_ADD"):  # what another environment found stays
             before = json.loads(self._file.read_text(encoding="utf-8"))
             versions = before["versions"] | {name: one for name, one in versions.items() if one is not None}

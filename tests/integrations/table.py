@@ -35,7 +35,13 @@ class Row:
 
 
 ROWS = (
-    Row("MCP clients", "mcp.md", ("test_mcp_server", "test_mcp_clients"), ("mcp",)),
+    Row(
+        "MCP clients",
+        "mcp.md",
+        ("test_mcp_server", "test_mcp_clients", "test_mcp_questions", "test_mcp_sessions"),
+        ("mcp",),
+        "`@modelcontextprotocol/conformance` 0.1.11, its checks of servers",
+    ),
     Row("other people's MCP servers", "mcp.md", ("test_mcp_wrap",)),
     Row("ssh, scp, rsync, editors over ssh", "ssh.md", ("test_ssh",)),
     Row("inspect_ai", "inspect.md", ("test_inspect",), ("inspect_ai",), "`inspect_ai.util._sandbox.self_check`"),
@@ -45,6 +51,13 @@ ROWS = (
         ("test_deepagents",),
         ("deepagents", "langchain-tests"),
         "`langchain_tests` `SandboxIntegrationTests`",
+    ),
+    Row(
+        "LangChain deepagents 0.6",
+        "deepagents.md",
+        ("test_deepagents_06",),
+        ("deepagents 0.6",),
+        "`langchain_tests` `SandboxIntegrationTests`, with the version it was written for",
     ),
     Row(
         "Pydantic AI",
@@ -65,8 +78,20 @@ ROWS = (
     ),
     Row("Claude Agent SDK", "claude-agent-sdk.md", ("test_claude_agent_sdk",), ("claude-agent-sdk",)),
     Row("harbor (Terminal-Bench)", "harbor.md", ("test_harbor",), ("harbor",)),
-    Row("smolagents", "smolagents.md", ("test_smolagents",), ("smolagents",)),
-    Row("Jupyter", "jupyter.md", ("test_jupyter",), ("jupyter_client", "nbclient")),
+    Row(
+        "smolagents",
+        "smolagents.md",
+        ("test_smolagents",),
+        ("smolagents",),
+        "smolagents' tests of its executors for Docker and Modal (`CommonDockerExecutorIntegration`)",
+    ),
+    Row(
+        "Jupyter",
+        "jupyter.md",
+        ("test_jupyter", "test_jupyter_suites"),
+        ("jupyter_client", "nbclient"),
+        "the tests of `jupyter_client` and `nbclient` that start kernels",
+    ),
     Row(
         "programs written for E2B",
         "e2b.md",

@@ -234,7 +234,7 @@ def test_the_program_that_runs_this_cannot_be_changed(place: Place, monkeypatch:
     assert made["filesystem"]["deny_write"] == [str(place.project / ".venv")]
 
 
-def test_a_link_in_the_project_is_no_way_to_a_file_of_yours(tmp_path: Path) -> None:
+def test_a_link_in_the_project_does_not_lead_to_the_users_files(tmp_path: Path) -> None:
     from sandbox.integrations.claude_agent import _inline
 
     (tmp_path / "mine").write_text('{"mine": 1}')

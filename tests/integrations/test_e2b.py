@@ -32,6 +32,7 @@ from e2b.sandbox.commands.command_handle import PtySize
 from e2b_code_interpreter import AsyncSandbox, Sandbox
 from e2b_code_interpreter.charts import ChartType
 
+from sandbox import Sandbox as Sandboxed
 from tests.integrations.e2b_served import settings
 from tests.network.lab import Pki
 from tests.patience import until
@@ -125,7 +126,7 @@ def test_a_fork_and_a_snapshot_have_the_files(sandbox: Any) -> None:
         assert Sandbox.delete_snapshot(snapshot.snapshot_id)
 
 
-def test_a_wrong_key_is_told(served: Served) -> None:
+def test_a_wrong_key_is_reported(served: Served) -> None:
     with pytest.raises(AuthenticationException):
         Sandbox.create(api_key="e2b_" + "0" * 40)
 
@@ -228,7 +229,7 @@ def test_files_are_written_read_and_looked_at(sandbox: Any) -> None:
         files.read("new/m1")
 
 
-def test_a_watched_directory_tells_what_happens(sandbox: Any) -> None:
+def test_a_watched_directory_reports_what_happens(sandbox: Any) -> None:
     sandbox.files.make_dir("watched")
     watch = sandbox.files.watch_dir("watched", recursive=True, include_entry=True)
     sandbox.files.write("watched/a/b", "x")
@@ -336,6 +337,15 @@ def test_other_languages(sandbox: Any) -> None:
     assert sandbox.run_code("const y = 40; y + 2", language="js").text == "42"
     with pytest.raises(SandboxException, match="not supported"):
         sandbox.run_code("1", language="r")
+
+
+def test_typescript_with_the_package_inside(tmp_path: Path) -> None:
+    modules = Path(__file__).parents[2] / ".integrations" / "e2b" / "node_modules"
+    with Sandboxed({"filesystem": {"root": str(tmp_path), "allow_read": [str(modules)]}}) as inside:
+        inside.exec(["ln", "-s", str(modules), "node_modules"], check=True)
+        with inside.session("typescript") as session:
+            assert session.run("interface P { n: number }\nconst p: P = { n: 41 }; p.n + 1").text == "42"
+            assert session.run("console.log(p.n as unknown)").stdout == "41\n"
 
 
 def test_contexts_are_apart_and_restart(sandbox: Any) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import itertools
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +18,16 @@ import httpx
 import pytest
 
 from sandbox.errors import GuestError
+from sandbox.server.e2b import contexts, control, filesystem, processes, snapshots, transfer
 from sandbox.server.e2b.hosts import base_name, whole_id
 from sandbox.server.e2b.watching import Lines
+from sandbox.server.scopes import VERBS
 from sandbox.server.tokens import Tokens
 from tests.patience import until
 from tests.server.serving import Served
 
 STREAM = "application/connect+json"
+SURFACES = (control, snapshots, contexts, transfer, filesystem, processes)  # the modules with E2B's routes
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +260,7 @@ def _state(box: Box) -> str:
     return str(box.control("GET", f"/sandboxes/{box.id}").json()["state"])
 
 
-def test_a_pause_at_the_timeout_is_no_way_around_the_owners_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_pause_at_the_timeout_does_not_evade_the_owners_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("h")
     (home / "config.yaml").write_text("limits: {lifetime: 5s}\n")
     server = Served(home)
@@ -291,7 +296,7 @@ def test_a_figure_is_also_shown_as_data(box: Box) -> None:
     assert "_add_forms" not in names
 
 
-def test_a_watcher_tells_all_that_happened_until_it_is_asked(box: Box) -> None:
+def test_a_watcher_returns_all_that_happened_until_it_is_asked(box: Box) -> None:
     box.run("mkdir -p watched/deep")
     made = box.call("filesystem.Filesystem/CreateWatcher", {"path": "watched", "recursive": True})
     assert made.status_code == 200, made.text
@@ -467,6 +472,39 @@ def test_a_key_for_one_sandbox_sees_no_other(served: Served, box: Box, other: Bo
         assert client.get("/health", headers={**narrow, "E2b-Sandbox-Id": other.id}).status_code == 502
 
 
+@pytest.fixture
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server for one test: after many wrong tokens it refuses everybody for a while."""
+    server = Served(tmp_path_factory.mktemp("h"), "--port", "0")
+    yield server
+    server.end()
+
+
+@pytest.mark.parametrize("by", ["a key", "an access token"])
+def test_no_route_brings_who_may_use_one_sandbox_near_another(alone: Served, by: str) -> None:
+    served, box, other = alone, Box(alone, timeout=600), Box(alone, timeout=600)
+    assert other.run("echo kept > near") == (0, "")
+    context = other.send("POST", "/contexts", json={}).json()["id"]
+    snapshot = other.control("POST", f"/sandboxes/{other.id}/snapshots", json={}).json()["snapshotID"]
+    every = ",".join(sorted(set(VERBS) - {"sign", "approve"}))
+    key = {"X-API-Key": served.new_token(every, sandboxes=[box.id])} if by == "a key" else {"X-Access-Token": box.token}
+    names = {"id": other.id, "context": context, "name": snapshot}
+    asked = {"path": "near", "oldPath": "near", "newPath": "far", "templateID": snapshot, "context_id": context}
+    bodies = {"application/json": json.dumps({**asked, "code": "1"}).encode(), STREAM: envelope(asked)}
+    tried = 0
+    for route in (one for module in SURFACES for one in module.ROUTES):
+        for path, method, kind in itertools.product(route.paths, route.http_methods, bodies):
+            whole = re.sub(r"{(\w+):str}", lambda found: names[found[1]], path)
+            headers = {**key, "E2b-Sandbox-Id": other.id, "Content-Type": kind}
+            told = plain(served).request(method, whole, headers=headers, params={"path": "near"}, content=bodies[kind])
+            refused = not told.is_success or b'"error"' in told.content  # a stream says it in its last message
+            assert refused or not any(one in told.text for one in (*names.values(), "kept")), (method, whole, told.text)
+            tried += 1
+    assert tried > 60
+    assert other.run("cat near; ls") == (0, "kept\nnear\n")
+    assert context in other.send("GET", "/contexts").text and snapshot in other.control("GET", "/snapshots").text
+
+
 @pytest.mark.parametrize("id", ["vm-", "vm", "v", "..", "%2e%2e", "..%2f..", "vm-*", "vm-00000000", "", "x" * 200])
 def test_only_a_whole_id_names_a_sandbox(box: Box, id: str) -> None:
     answer = box.control("DELETE", f"/sandboxes/{id}")
@@ -507,6 +545,24 @@ def test_a_remote_client_cannot_live_longer_or_reach_more_than_the_owner_allows(
             assert client.put(f"/sandboxes/{box}/network", json={"allowOut": ["other.example"]}).status_code == 403
             assert client.put(f"/sandboxes/{box}/network", json={"allow_internet_access": False}).status_code == 204
             assert made(templateID="some-snapshot").status_code == 403
+    finally:
+        server.end()
+
+
+def test_a_fork_that_would_live_longer_than_the_owner_allows_leaves_no_sandbox(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home = tmp_path_factory.mktemp("h")
+    (home / "config.yaml").write_text("limits: {lifetime: 1h}\n")
+    server = Served(home)
+    try:
+        with server.client(None) as client:
+            client.headers["X-API-Key"] = server.new_token("create,read,exec,files")
+            box = client.post("/v2/sandboxes", json={"templateID": "base", "timeout": 600}).json()["sandboxID"]
+            assert client.post(f"/sandboxes/{box}/fork", json={"timeout": 7200, "count": 2}).status_code == 403
+            assert [one["sandboxID"] for one in client.get("/v2/sandboxes").json()] == [box]
+            assert client.post(f"/sandboxes/{box}/fork", json={"timeout": 600}).status_code == 201
+            assert len(client.get("/v2/sandboxes").json()) == 2
     finally:
         server.end()
 
@@ -605,7 +661,7 @@ def test_a_malformed_call_is_an_error_and_nothing_more(box: Box, name: str) -> N
     assert box.send("POST", "/filesystem.Filesystem/Stat", headers, content=body).status_code == status
 
 
-def test_a_deadline_that_is_no_number_is_refused(box: Box) -> None:
+def test_a_deadline_that_is_not_a_number_is_refused(box: Box) -> None:
     given = {"Content-Type": STREAM, "Connect-Timeout-Ms": "soon"}
     told = box.send("POST", "/process.Process/Start", given, content=envelope(shell("true")))
     assert opened(told.content)[0]["error"]["code"] == "invalid_argument"

@@ -14,7 +14,7 @@ import pytest
 from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
 from harbor.models.trial.paths import TrialPaths
 
-from sandbox.images import keeping
+from sandbox.images import manage
 from sandbox.images.importing import import_path
 from sandbox.integrations.harbor_environment import SandboxEnvironment
 from sandbox.integrations.harbor_images import _whole
@@ -69,7 +69,7 @@ def imported(place: Path, system: bytes) -> str:
     """An image of the same content as the Dockerfile's, brought by `images import`."""
     above = making.tar([making.directory("app"), making.file("app/built", b"built\n")])
     said = {"WorkingDir": "/app", "Env": ["GREETING=hello", "PATH=/usr/bin"]}
-    keeping.name(import_path(str(making.layout(place, [system, above], said))), "task-image")
+    manage.name(import_path(str(making.layout(place, [system, above], said))), "task-image")
     return "task-image"
 
 

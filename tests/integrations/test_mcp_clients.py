@@ -9,11 +9,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.agents.real import WHERE
 from tests.docs.blocks import BLOCKS
+from tests.integrations.results import SUITE, Count
 from tests.patience import until
 from tests.sandboxes import home
 
@@ -25,6 +27,10 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: whatever a client wants of i
 #: What can be asked of any server. The other scenarios call tools that only the checks' own example has.
 SCENARIOS = ("server-initialize", "ping", "tools-list", "resources-list", "prompts-list", "server-sse-multiple-streams",
              "dns-rebinding-protection")  # fmt: skip
+OTHERS = (
+    "they call tools, resources and prompts that only the checks' own example has, or need what this server does not "
+    "offer: completion, log levels, subscriptions"
+)
 #: The checks send no token; a server without one is nothing that we have.
 WITH_TOKEN = """
 const { getGlobalDispatcher, setGlobalDispatcher } = require(process.env.UNDICI)
@@ -108,7 +114,10 @@ def test_mcps_inspector_calls_a_tool(desk: Desk) -> None:
     assert json.loads(done.stdout)["structuredContent"]["stdout"] == "inside\n", done.stderr
 
 
-def test_mcps_conformance_checks_pass(desk: Desk, tmp_path: Path) -> None:
+def test_mcps_conformance_checks_pass(desk: Desk, tmp_path: Path, record_property: Any) -> None:
+    checks = str(MODULES / ".bin" / "conformance")
+    listed = re.findall(r"^  - (\S+)$", desk.run(checks, "list", "--server").stdout, re.MULTILINE)
+    assert set(SCENARIOS) < set(listed)
     (tmp_path / "token.cjs").write_text(WITH_TOKEN)
     command = [sys.executable, "-m", "sandbox.cli.main", "mcp", "--http", "0"]
     server = subprocess.Popen(command, cwd=desk.project, stderr=subprocess.PIPE, text=True)
@@ -119,9 +128,11 @@ def test_mcps_conformance_checks_pass(desk: Desk, tmp_path: Path) -> None:
         more = {"TOKEN": token, "UNDICI": str(MODULES / "undici"), "NODE_OPTIONS": f"--require {tmp_path}/token.cjs"}
         more |= {"HTTP_PROXY": "", "HTTPS_PROXY": ""}
         for one in SCENARIOS:
-            words = (str(MODULES / ".bin" / "conformance"), "server", "--url", address, "--scenario", one)
+            words = (checks, "server", "--url", address, "--scenario", one)
             done = desk.run(*words, **more)
             assert done.returncode == 0, f"{one}: {done.stdout[-2000:]}"
+        others = dict.fromkeys((one for one in listed if one not in SCENARIOS), OTHERS)
+        record_property(SUITE, Count(len(SCENARIOS), others).plain())
     finally:
         server.terminate()
         server.wait(30)

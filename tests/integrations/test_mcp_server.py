@@ -17,6 +17,7 @@ from mcp import StdioServerParameters
 from mcp.client import Client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from tests.sandboxes import home
 
@@ -132,6 +133,9 @@ def test_a_model_cannot_widen_its_own_walls_but_sees_them_and_the_record(home: P
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         policy = (await client.call_tool("sandbox_policy", {})).structured_content
         await client.call_tool("run_command", {"command": "true"})
+        for wrong in ("sandbox://record/1e9", "sandbox://record/-1", "sandbox://files/nowhere"):
+            with pytest.raises(MCPError):
+                await client.read_resource(wrong)
         record = await client.read_resource("sandbox://record/10")
         (project / "f").write_text("content")
         file = await client.read_resource("sandbox://files/f")
@@ -163,7 +167,7 @@ def test_nothing_is_left_when_the_client_ends(home: Path, project: Path) -> None
 
     gone = talk(project, what)
     listed = subprocess.run([*COMMAND[:-1], "list", "--json"], capture_output=True, text=True, check=True).stdout
-    assert gone not in [one["id"] for one in json.loads(listed) if one.get("state") == "running"]
+    assert gone not in [one["id"] for one in json.loads(listed) if one["status"] == "running"]
 
 
 def test_over_http_every_request_needs_the_token_and_comes_from_no_page(home: Path, project: Path) -> None:
@@ -199,7 +203,7 @@ def test_over_http_every_request_needs_the_token_and_comes_from_no_page(home: Pa
 
         gone = asyncio.run(session())
         listed = subprocess.run([*COMMAND[:-1], "list", "--json"], capture_output=True, text=True, check=True).stdout
-        assert gone not in [one["id"] for one in json.loads(listed) if one.get("state") == "running"]
+        assert gone not in [one["id"] for one in json.loads(listed) if one["status"] == "running"]
     finally:
         server.terminate()
         server.wait(30)

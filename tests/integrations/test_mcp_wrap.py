@@ -86,7 +86,7 @@ def test_a_tool_that_describes_itself_differently_later_is_withheld_until_it_is_
     )
     by_id = {answer["id"]: answer for answer in answers}
     assert names(by_id[0]) == ["other"] and "result" in by_id[2]
-    assert "withheld: tool add" in said
+    assert "changed its description of tool add" in said
     again, _ = wrap(project, [("tools/list", {})])
     assert names(again[0]) == ["other"]
     accepted, _ = wrap(project, [("tools/list", {})], "--accept")
@@ -192,7 +192,7 @@ def test_instructions_and_prompts_count_too(home: Path) -> None:
     assert json.loads(wrapped().from_server(answer("two")) or b"")["result"] == {"prompts": []}
 
 
-def test_what_is_no_single_message_goes_neither_way(home: Path) -> None:
+def test_anything_but_a_single_message_passes_neither_way(home: Path) -> None:
     call = json.dumps([{"id": 2, "method": "tools/call", "params": {"name": "t"}}]).encode()
     assert wrapped().from_client(call)[0] is None and wrapped().from_server(call) is None
 
@@ -200,7 +200,7 @@ def test_what_is_no_single_message_goes_neither_way(home: Path) -> None:
 def test_a_name_that_leads_elsewhere_is_refused(project: Path) -> None:
     command = [sys.executable, "-m", "sandbox.cli.main", "mcp", "--name", "../x", "wrap", "--", "true"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, input="")
-    assert done.returncode == 125 and "is no name" in done.stderr
+    assert done.returncode == 125 and "is not a valid name" in done.stderr
 
 
 def test_a_server_cannot_fill_the_disk_with_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

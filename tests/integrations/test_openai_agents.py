@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,28 @@ async def test_a_session_goes_on_from_its_snapshot(tmp_path: Path) -> None:
     again = await client.resume(client.deserialize_session_state(stored))
     async with again:
         assert (await again.exec("cat link")).stdout == b"kept\n"
+    await client.delete(again)
+
+
+async def test_a_session_goes_on_where_the_temporary_directory_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = AgentSandboxClient()
+    made = await client.create(snapshot=LocalSnapshotSpec(base_path=tmp_path / "kept"))
+    async with made:
+        await made.exec("echo kept > file")
+    stored = json.loads(json.dumps(client.serialize_session_state(made.state)))
+    await client.delete(made)
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(other))
+    state = client.deserialize_session_state(stored)
+    before = state.manifest.root
+    again = await client.resume(state)
+    async with again:
+        assert (await again.exec("cat file; echo new > made")).stdout == b"kept\n"
+        assert (Path(again.state.manifest.root) / "made").read_text() == "new\n"  # in its project, not in a lost place
+    assert Path(again.state.manifest.root).parent == other and state.manifest.root == before
     await client.delete(again)
 
 

@@ -1,6 +1,6 @@
 """OpenAI Agents SDK: its own examples for sandboxes, as they are, with our client instead of the one without walls.
 
-`scripts/integrations` unpacks the SDK's source into `.integrations/openai-agents`. Most of the examples check what they
+`scripts/integrations` unpacks the SDK's source into `.integrations/source`. Most of the examples check what they
 did themselves; a script plays the model.
 """
 
@@ -23,7 +23,7 @@ from tests.sandboxes import home
 
 __all__ = ["home"]
 pytestmark = pytest.mark.integrations
-SOURCE = Path(__file__).parents[2] / ".integrations" / "openai-agents"
+SOURCE = Path(__file__).parents[2] / ".integrations" / "source" / "openai-agents"
 RUN = """
 import runpy, sys
 import agents.sandbox.sandboxes as every, agents.sandbox.sandboxes.unix_local as one

@@ -15,7 +15,7 @@ from tests.sandboxes import home
 __all__ = ["home"]
 #: harbor needs a newer Python than ours, and has an environment of its own in scripts/integrations.
 NEWER = () if find_spec("harbor") else ("harbor",)
-NEEDY = [block for block in BLOCKS if block.note("needs") not in ("", "pytest", *NEWER)]
+NEEDY = [block for block in BLOCKS if block.note("needs") not in ("", "pytest", "docker", *NEWER)]
 
 
 @pytest.mark.integrations

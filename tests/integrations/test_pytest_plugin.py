@@ -90,11 +90,10 @@ def test_one_fails():
 """
 
 
-def whole(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def whole(project: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     script = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.main())", "-q", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        [*script, *words], cwd=project, env=dict(os.environ), capture_output=True, text=True, timeout=120
-    )
+    env = {**os.environ, **variables}
+    return subprocess.run([*script, *words], cwd=project, env=env, capture_output=True, text=True, timeout=120)
 
 
 def test_a_whole_session_runs_inside_with_its_conftest_and_its_status(tmp_path: Path) -> None:
@@ -109,10 +108,43 @@ def test_a_whole_session_runs_inside_with_its_conftest_and_its_status(tmp_path: 
     assert (project / "made").exists() and (project / "ran-at").read_text() == "sandbox"
 
 
-def test_code_that_a_projects_settings_had_imported_first_is_told(tmp_path: Path) -> None:
+def test_code_that_a_projects_settings_imported_first_is_reported(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir(exist_ok=True)
     (project / "early.py").write_text("")
     (project / "pytest.ini").write_text("[pytest]\naddopts = -p early\n")
     done = whole(project, "--sandbox")
     assert done.returncode == 4 and "early of the project was imported before" in done.stderr
+
+
+@pytest.mark.parametrize("by", ["command line", "environment"])
+@pytest.mark.parametrize("addopts", ["--", "-- test_it.py", "-p no:cacheprovider --"])
+def test_a_projects_settings_cannot_turn_the_option_into_a_file_name(tmp_path: Path, by: str, addopts: str) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "conftest.py").write_text(
+        "import pathlib, socket\npathlib.Path('ran-at').write_text(socket.gethostname())\n"
+    )
+    (project / "test_it.py").write_text("def test_it(): pass\n")
+    (project / "pytest.ini").write_text(f"[pytest]\naddopts = {addopts}\n")
+    done = whole(project, "--sandbox") if by == "command line" else whole(project, PYTEST_ADDOPTS="--sandbox")
+    assert (project / "ran-at").read_text() == "sandbox", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("addopts", ["-p no:sandbox", "--disable-plugin-autoload -p no:sandbox"])
+def test_a_projects_settings_do_not_switch_off_a_plugin_that_is_asked_for(tmp_path: Path, addopts: str) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "conftest.py").write_text("import socket\nassert socket.gethostname() == 'sandbox'\n")
+    (project / "test_it.py").write_text("def test_it(): pass\n")
+    (project / "pytest.ini").write_text(f"[pytest]\naddopts = {addopts}\n")
+    done = whole(project, "-p", "sandbox", "--sandbox")
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_the_environment_asks_pytest_for_holds_inside(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "test_it.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
+    done = whole(project, "--sandbox", PYTEST_ADDOPTS="-k one")
+    assert "1 passed, 1 deselected" in done.stdout, done.stdout + done.stderr

@@ -1,9 +1,15 @@
-"""smolagents: what its own executors' tests ask of an executor, and a whole agent."""
+"""smolagents: the tests that it has for its own executors, what else we promise, and a whole agent."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import sys
 from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,6 +17,7 @@ from smolagents import ChatMessage, CodeAgent, FinalAnswerTool, MessageRole, Mod
 from smolagents.utils import AgentError
 
 from sandbox.integrations.smolagents_executor import SandboxExecutor
+from tests.integrations import suites
 
 pytestmark = pytest.mark.integrations
 
@@ -87,6 +94,61 @@ def test_a_package_that_the_policy_does_not_allow_is_an_error(tmp_path: Path) ->
         pass  # it is there
     with pytest.raises(AgentError, match="no_such_package_of_ours cannot be installed"):
         SandboxExecutor({"filesystem": {"root": str(tmp_path)}}, packages=["no_such_package_of_ours"])
+
+
+PLAIN = """
+import datetime, decimal, pathlib
+final_answer([
+    datetime.date(2026, 11, 1), datetime.datetime(2026, 11, 1, 12), decimal.Decimal("1.50"), pathlib.Path("a"), 1j,
+    {1: {2}}, "x" * 300_000,
+])
+"""
+
+
+def test_final_answers_keep_their_types_and_may_be_long(executor: SandboxExecutor) -> None:
+    executor.send_tools({"final_answer": FinalAnswerTool()})
+    *values, text = executor(PLAIN).output
+    day, noon = datetime(2026, 11, 1).date(), datetime(2026, 11, 1, 12)
+    assert values == [day, noon, Decimal("1.50"), Path("a"), 1j, {1: {2}}] and len(text) == 300_000
+
+
+GIF = "R0lGODlhAQABAAAAACwAAAAAAQABAAACADs="
+FORGED = {
+    "a picture that another program would have to read": {"__type__": "PIL.Image", "data": GIF},
+    "an array that is larger than what was sent": {"__type__": "ndarray", "data": [0] * 9, "dtype": "U1000000"},
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_answer_is_an_error(executor: SandboxExecutor, name: str) -> None:
+    forged = f"safe:{json.dumps({'within': [FORGED[name]]})}"
+    with pytest.raises(AgentError, match="cannot be read"):
+        executor(f"class FinalAnswerException(BaseException): pass\nraise FinalAnswerException({forged!r})")
+
+
+def suite() -> ModuleType:
+    """smolagents' tests of its remote executors, from its source, which lacks the file with their marks."""
+    place = suites.PLACE / "source" / "smolagents" / "tests"
+    marks = ModuleType("smolagents_tests.utils.markers")
+    marks.require_run_all = lambda test: test  # type: ignore[attr-defined]
+    sys.modules[marks.__name__] = marks
+    file = place / "test_remote_executors.py"
+    spec = importlib.util.spec_from_file_location("smolagents_tests.remote_executors", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class TestSmolagentsSuite(suite().CommonDockerExecutorIntegration):  # type: ignore[misc]
+    """What it asks of the executors for Docker and Modal."""
+
+    @pytest.fixture
+    def custom_executor(self, tmp_path: Path) -> Iterator[SandboxExecutor]:
+        here = {"filesystem": {"root": str(tmp_path), "programs": [sys.executable]}}
+        path = {"environment": {"set": {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}}}
+        with SandboxExecutor({**here, **path}, packages=["pillow", "numpy"]) as made:
+            yield made
 
 
 class Scripted(Model):  # type: ignore[misc]

@@ -244,7 +244,7 @@ def test_where_the_kernel_cannot_make_it_the_sandbox_starts_without(
     assert os.listdir(moved) == []
 
 
-def test_the_mount_table_does_not_tell_where_layers_are(project: Path, home: Path) -> None:
+def test_the_mount_table_does_not_reveal_where_layers_are(project: Path, home: Path) -> None:
     assert str(home / ".sandbox") not in inside(project, "cat /proc/self/mountinfo")
 
 

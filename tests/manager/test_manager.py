@@ -282,6 +282,16 @@ def test_a_change_of_mode_is_on_the_record_and_holds_at_once(managed: Any, works
         manager.change_mode("none")
 
 
+def test_the_last_hundred_steps_are_kept_the_newest_last(managed: Any) -> None:
+    manager = managed()
+    for number in range(60):
+        manager.change_mode("light" if number % 2 else "off")
+        manager.change_mode("standard")
+    details = [one.detail for one in manager.events()]
+    assert len(details) == 100
+    assert details[-2:] == ["standard -> light", "light -> standard"]
+
+
 # -- the specification's configuration
 
 

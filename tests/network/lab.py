@@ -276,6 +276,7 @@ class Lab:
         self.policy = NetworkPolicy(self.network)
         self.lines: list[str] = []
         self.reports: list[dict[str, Any]] = []
+        self.used: list[tuple[str, str, str]] = []  # secrets: where, in which direction, which
         self.raised: list[BaseException] = []
         self.dialled: list[str] = []
         placeholders = {name: one.placeholder or PLACEHOLDER for name, one in self.network.secrets.items()}
@@ -323,6 +324,9 @@ class Lab:
 
     def report(self, destination: Destination, **fields: Any) -> None:
         self.reports.append({"destination": str(destination), **fields})
+
+    def secret_used(self, destination: Destination, direction: str, name: str) -> None:
+        self.used.append((str(destination), direction, name))
 
     # The gate's part
 

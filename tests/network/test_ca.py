@@ -58,6 +58,13 @@ def test_leaves_are_kept_but_not_without_bound(monkeypatch: pytest.MonkeyPatch) 
     assert authority.context("h0.example", "h2") is not first
 
 
+def test_a_leaf_is_renewed_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority()
+    first = authority.context("h.example", "h2")
+    monkeypatch.setattr(ca, "LEAF_LIFE", datetime.timedelta(0))  # half of a leaf's life is over
+    assert authority.context("h.example", "h2") is not first
+
+
 def test_two_sandboxes_do_not_trust_each_other() -> None:
     one, other = Authority("a"), Authority("b")
     with pytest.raises(Exception, match="."):

@@ -46,7 +46,7 @@ def with_extension(kind: int, content: bytes) -> bytes:
     return records(b"\x01" + len(body).to_bytes(3, "big") + body)
 
 
-def test_a_hello_tells_its_name_and_protocols() -> None:
+def test_a_hello_has_its_name_and_protocols() -> None:
     assert (read(HELLO).server_name, read(HELLO).protocols) == ("api.example.com", ("h2", "http/1.1"))
 
 
@@ -56,7 +56,7 @@ def test_a_hello_split_over_records_is_put_together() -> None:
     assert read(split).server_name == "api.example.com"
 
 
-def test_an_unknown_extension_is_no_problem() -> None:
+def test_an_unknown_extension_is_ignored() -> None:
     assert read(with_extension(0x3A3A, b"")).server_name == "api.example.com"
 
 

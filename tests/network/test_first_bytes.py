@@ -27,7 +27,7 @@ def name_in(found: Detected) -> str | None:
     return found.hello.server_name
 
 
-def test_a_client_hello_tells_its_name() -> None:
+def test_a_client_hello_has_its_name() -> None:
     found = detect(client_hello("api.example.com"))
     assert (found.kind, name_in(found)) == ("tls", "api.example.com")
     found = detect(client_hello(None))
@@ -83,7 +83,7 @@ def test_two_names_in_one_hello_are_nothing_we_read() -> None:
         (b"GET /" + b"a" * MOST, "http"),
     ],
 )
-def test_protocols_are_told_apart(data: bytes, kind: str) -> None:
+def test_protocols_are_distinguished(data: bytes, kind: str) -> None:
     assert detect(data).kind == kind
 
 

@@ -88,7 +88,7 @@ print(b''.join(iter(lambda: s.recv(100), b'')))"""
     assert room.python(code).stdout == "b'\\x00\\xffhello'\n"
 
 
-def test_a_server_that_speaks_first_is_heard(walled: Walls, listener: Listen) -> None:
+def test_a_server_may_speak_first(walled: Walls, listener: Listen) -> None:
     room = walled(names={"smtp.test": LOCAL}, allowed_hosts=["smtp.test", *LOCAL])
     port = listener(lambda client: client.sendall(b"220 ready\r\n")).port
     assert room.python(f"import socket; print(socket.create_connection(('smtp.test', {port})).recv(99))").stdout == (
@@ -318,12 +318,12 @@ for family, host in ((socket.AF_INET, 'good.test'), (socket.AF_INET, '8.8.8.8'),
     assert room.python(code).stdout == "refused\n" * 3
 
 
-def test_icmp_and_raw_sockets_are_not_to_be_had(walled: Walls) -> None:
+def test_icmp_and_raw_sockets_are_refused(walled: Walls) -> None:
     code = "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)"
     assert "PermissionError" in walled(allowed_hosts=["*"]).python(code).stderr
 
 
-def test_a_stale_synthetic_address_names_nobody(walled: Walls) -> None:
+def test_a_stale_synthetic_address_names_no_host(walled: Walls) -> None:
     result = walled(allowed_hosts=["*"]).run("curl -sS -i http://198.18.77.77/")
     assert "403 Forbidden" in result.stdout and "resolve the name again" in result.stdout
 
@@ -338,7 +338,7 @@ def test_ssh_is_for_git_only_when_git_is_allowed(walled: Walls) -> None:
     assert room.heard.wait(lambda one: "git.test:22" in one["url"])["rule"] == "network.allow_git"
 
 
-def test_an_unreachable_origin_is_told_as_such(walled: Walls) -> None:
+def test_an_unreachable_origin_is_reported_as_such(walled: Walls) -> None:
     room = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", "missing.test", *LOCAL])
     with refusing_port() as port:
         assert "502 Bad Gateway" in room.run(f"curl -sS -i http://good.test:{port}/").stdout
@@ -355,7 +355,7 @@ def dns_query(name: bytes, kind: int = 1) -> str:
 
 
 @pytest.mark.parametrize("resolver", ["198.18.0.2", "8.8.8.8", "2001:4860:4860::8888"])
-def test_whatever_resolver_a_tenant_asks_it_is_ours(walled: Walls, resolver: str) -> None:
+def test_whatever_resolver_a_tenant_asks_the_gate_answers(walled: Walls, resolver: str) -> None:
     room = walled(allowed_hosts=["good.test"])
     family = "AF_INET6" if ":" in resolver else "AF_INET"
     code = f"""
@@ -475,7 +475,7 @@ def test_an_upstream_proxy_carries_every_connection(walled: Walls, listener: Lis
     assert room.run("curl -sSf http://evil.test:81/p").exit_code == 22
 
 
-def test_what_an_upstream_proxy_says_is_told_to_nobody(walled: Walls, listener: Listen) -> None:
+def test_what_an_upstream_proxy_says_is_never_repeated(walled: Walls, listener: Listen) -> None:
     def proxy(client: socket.socket) -> None:
         head = client.recv(4096).replace(b"\r\n", b"|")
         client.sendall(b"HTTP/1.1 407 You sent " + head + b"\r\nX-Sent: " + head + b"\r\n\r\n")

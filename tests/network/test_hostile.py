@@ -25,7 +25,7 @@ def broken(room: Walled) -> list[dict[str, object]]:
     return [one for one in room.heard.records if one["type"] == "fetch_proxy_error"]
 
 
-def test_a_flood_of_ten_thousand_connections_is_bounded_and_hurts_nobody(walled: Walls, origin: Origin) -> None:
+def test_a_flood_of_ten_thousand_connections_is_bounded_and_affects_nobody_else(walled: Walls, origin: Origin) -> None:
     room = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
     neighbour = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
     ask = f"curl -sS http://good.test:{origin.port}/fine"
@@ -45,7 +45,7 @@ while total < 10000:
 print(total)"""
     with room.sandbox.spawn(["/usr/bin/python3", "-c", flood]) as process:
         assert "GET /fine" in neighbour.run(ask).stdout
-        assert process.wait(60).exit_code == 0
+        assert process.wait(600).exit_code == 0  # emulated, on a busy machine
     assert "GET /fine" in room.run(ask).stdout
     assert resident() - before < 64 << 20
     assert_given_back(descriptors + 199)
@@ -55,7 +55,7 @@ print(total)"""
     assert room.heard.wait(lambda one: one["blocked"] and "192.0.43.8" in one["url"])
 
 
-def test_beyond_the_limit_new_connections_are_reset_and_told(
+def test_beyond_the_limit_new_connections_are_reset_and_reported(
     walled: Walls, listener: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "MOST_CONNECTIONS", 64)
@@ -75,7 +75,7 @@ print(len(held), failed)"""
     assert "already has 64 connections" in room.heard.blocked("raw.test")["reason"]
 
 
-def test_half_a_client_hello_holds_up_nobody(walled: Walls, origin: Origin) -> None:
+def test_half_a_client_hello_blocks_nobody_else(walled: Walls, origin: Origin) -> None:
     room = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
     code = f"""
 import socket, subprocess

@@ -36,7 +36,7 @@ DATA = frame(0, b"x" * 300, 1) + goaway(5, 0, b"why") + frame(0, b"", 3) + goawa
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=20))
-def test_goaways_are_told_apart_wherever_the_bytes_are_cut(places: list[int]) -> None:
+def test_goaways_are_recognized_wherever_the_bytes_are_cut(places: list[int]) -> None:
     passed, goodbyes = taken(IncomingFrames(client=True), cut(DATA, places))
     assert passed == frame(0, b"x" * 300, 1) + frame(0, b"", 3) + frame(4, b"")
     assert goodbyes == [GoAway(5, 0), GoAway(7, 11)]

@@ -44,7 +44,7 @@ def test_a_tenant_uses_a_key_it_never_sees(furnished: Make) -> None:
     assert (event["status_code"], event["blocked"], event["response_bytes"]) == (200, False, len(done.stdout))
 
 
-def test_a_key_on_its_way_to_another_host_is_stopped_and_the_tenant_told(furnished: Make) -> None:
+def test_a_key_on_its_way_to_another_host_is_stopped_and_the_tenant_learns_why(furnished: Make) -> None:
     place = furnished({"secrets": key()})
     done = place.run("curl", "-sS", "-i", *bearer(place), place.url("other.test"))
     assert "403" in done.stdout.splitlines()[0]

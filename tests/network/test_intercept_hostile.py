@@ -56,7 +56,7 @@ def test_a_slow_head_is_given_up(make_lab: MakeLab, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_a_tenant_that_leaves_when_it_has_seen_the_certificate_is_told_of(make_lab: MakeLab, reset: bool) -> None:
+def test_a_tenant_that_leaves_when_it_has_seen_the_certificate_is_reported(make_lab: MakeLab, reset: bool) -> None:
     # It need not say why: its alert may be lost with the connection.
     lab = make_lab()
     with socket.create_connection(("127.0.0.1", lab.port)) as sock:

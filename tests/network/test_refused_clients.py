@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.network.gate import refusal
 from tests.network.furnished import Furnished
 from tests.network.room import LOCAL, Walls, walled
 
@@ -97,7 +98,24 @@ def test_a_client_gives_up_at_once_with_the_reason(walled: Walls, client: str) -
     assert place.asked == []
 
 
-def test_what_a_client_keeps_to_itself_the_run_tells(tmp_path: Path) -> None:
+def test_a_client_that_takes_its_time_before_it_speaks_gets_the_reason(
+    walled: Walls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that reads its certificates in an emulated machine, between the connection and its first word."""
+    monkeypatch.setattr(refusal, "FIRST_WORD", 0.1)
+    code = """
+import socket, time
+s = socket.create_connection(("refused.test", 80))
+time.sleep(1)  # what is tested is time
+s.sendall(b"GET / HTTP/1.1\\r\\nHost: refused.test\\r\\nConnection: close\\r\\n\\r\\n")
+while data := s.recv(65536):
+    print(data.decode(), end="")
+"""
+    done = walled().python(code)
+    assert done.stdout.startswith("HTTP/1.1 403") and TOLD in done.stdout, done.stderr
+
+
+def test_the_run_reports_what_a_client_does_not_print(tmp_path: Path) -> None:
     found("pip")
     command = [sys.executable, "-m", "sandbox", "run", "--", "sh", "-c", CLIENTS["pip"]]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.network.destination import Destination
-from sandbox.network.gate.reporting import Reporter
+from sandbox.network.gate.reporting import GateReporter
 from sandbox.policy.decision import Decision
 from tests.network.room import Heard
 
@@ -13,7 +13,7 @@ YES = Decision(True, "network.allowed_hosts: good.test", "good.test is allowed")
 
 def test_an_event_has_the_shape_clients_know() -> None:
     heard = Heard()
-    Reporter(heard.emit, heard.record).report(
+    GateReporter(heard.emit, heard.record).report(
         Destination("good.test", 443, "dns"), method="GET", url="https://good.test/x", decision=YES, status=200,
         sent=1, received=2, seconds=0.25,
     )  # fmt: skip
@@ -34,7 +34,7 @@ def test_an_event_has_the_shape_clients_know() -> None:
 
 def test_a_flood_of_refusals_is_counted_and_hides_nothing_that_was_allowed() -> None:
     heard = Heard()
-    reporter = Reporter(heard.emit, heard.record)
+    reporter = GateReporter(heard.emit, heard.record)
     for _ in range(20_000):
         reporter.report(Destination("evil.test", 443, "dns"), method="CONNECT", url="tcp://evil.test:443", decision=NO)
     assert 1000 <= len(heard.records) < 2000 and len(heard.events) == len(heard.records)
@@ -42,8 +42,8 @@ def test_a_flood_of_refusals_is_counted_and_hides_nothing_that_was_allowed() -> 
     assert heard.records[-1]["result"] == "allowed"
 
 
-def test_a_record_that_fails_is_told_and_stops_nobody() -> None:
+def test_a_record_that_fails_is_reported_and_stops_nothing() -> None:
     def fail(*words: object, **more: object) -> None:
         raise OSError("disk full")
 
-    Reporter(lambda event: None, fail).broke(ValueError("x"))
+    GateReporter(lambda event: None, fail).broke(ValueError("x"))

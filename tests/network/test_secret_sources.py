@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.config.model import Network, Secret
 from sandbox.errors import ConfigError
+from sandbox.network.gate_thread import GateThread
 from sandbox.network.secrets import held_secret
 from sandbox.network.secrets.sources import check, read, resolve
 from tests.network.lab import PLACEHOLDER, Lab
@@ -98,7 +101,9 @@ def test_a_read_only_project_is_not_distrusted(tmp_path: Path, monkeypatch: pyte
     "source",
     [{"from_file": "/no/such/file"}, {"from_command": ["/no/such/program"]}, {"from_command": ["false"]}],
 )
-def test_any_other_source_without_a_value_is_told_when_it_is_needed(make_lab: MakeLab, source: dict[str, Any]) -> None:
+def test_any_other_source_without_a_value_is_an_error_when_it_is_needed(
+    make_lab: MakeLab, source: dict[str, Any]
+) -> None:
     lab = make_lab({"secrets": {"KEY": secret(**source)}})
     assert "has no value" in sent(lab)
     assert lab.origins[API].seen == []
@@ -284,7 +289,28 @@ def test_others_do_not_wait_while_a_program_runs(make_lab: MakeLab, tmp_path: Pa
         ({}, "exactly one of value, from_env, from_file, from_command, from_keyring"),
     ],
 )
-def test_mistakes_are_told_at_the_start(fields: dict[str, Any], problem: str) -> None:
+def test_mistakes_are_errors_at_the_start(fields: dict[str, Any], problem: str) -> None:
     network = Network.read({"secrets": {"KEY": {"hosts": [API], **fields}}})
     with pytest.raises(ConfigError, match=problem):
         check(network.secrets["KEY"], "network.secrets.KEY")
+
+
+def test_a_program_that_prints_a_secret_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    first = Network(secrets={"KEY": Secret(value="sk-0123456789", hosts=[API])})
+    gate = GateThread({}, first, sandbox_id="x", emit=print, record=print, dial=lambda address, port: socket.socket())
+    gate.interception()
+    then = Network(secrets={"KEY": Secret(from_command=["cat", str(pipe)], hosts=[API])})
+    updating = threading.Thread(target=gate.update, args=(then,))
+    updating.start()
+    with open(pipe, "w") as writing:  # opened when the program runs
+        found: list[object] = []
+        asking = threading.Thread(target=lambda: found.append(gate.interception()), daemon=True)
+        asking.start()
+        asking.join(20)
+        assert found, "what the gate's own thread needs for every connection waits for the program"
+        writing.write("sk-9876543210\n")
+    updating.join(60)
+    assert gate.network is then
+    gate.close()

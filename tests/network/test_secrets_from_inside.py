@@ -111,7 +111,7 @@ def streaming(pieces: list[str], kind: str, turn: threading.Semaphore) -> Handle
 
 
 @pytest.mark.parametrize("kind", ["text/event-stream", "application/octet-stream"])
-def test_a_streaming_echo_does_not_tell_whether_a_guess_is_right(furnished: Make, kind: str) -> None:
+def test_a_streaming_echo_does_not_reveal_whether_a_guess_is_right(furnished: Make, kind: str) -> None:
     place = furnished({"secrets": {"KEY": key()}}, protocols=["http/1.1"])
     turn = threading.Semaphore(0)
 

@@ -241,9 +241,7 @@ def test_events_of_any_size_come_when_they_are_complete_however_they_are_cut(cut
 
 @pytest.mark.parametrize("kind", [GRPC, AMAZON])
 @pytest.mark.parametrize("size", range(1, len(VALUE)))
-def test_whoever_chooses_an_answers_type_and_first_bytes_cannot_have_a_value_cut_in_two(
-    kind: Headers, size: int
-) -> None:
+def test_an_answers_type_and_first_bytes_cannot_cut_a_value_in_two(kind: Headers, size: int) -> None:
     head = amazon_message(b"x" * size)[:12] if kind is AMAZON else b"\0" + size.to_bytes(4, "big")
     for request in (asked(b"text/plain"), asked(method="GET")):
         scrubber = Scrubber(known(), messages_of(kind, request), same_length=True)

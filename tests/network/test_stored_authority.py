@@ -43,7 +43,7 @@ def generations(kept: Path) -> set[str]:
     return {one.name for one in kept.iterdir() if one.is_dir() and not one.is_symlink()}
 
 
-def test_first_runs_that_start_at_once_are_all_told_in_words(kept: Path, tmp_path: Path) -> None:
+def test_first_runs_that_start_at_once_all_get_a_readable_notice(kept: Path, tmp_path: Path) -> None:
     runs = [started(tmp_path / str(at)) for at in range(3)]
     for one in runs:
         out, errors = one.communicate(timeout=60)
@@ -55,7 +55,7 @@ def test_first_runs_that_start_at_once_are_all_told_in_words(kept: Path, tmp_pat
     assert {one.stat().st_mode & 0o777 for one in kept.glob("*/key.pem")} == {0o600}
 
 
-def test_where_none_can_be_kept_tenants_are_told_in_words_too(
+def test_where_none_can_be_kept_tenants_get_a_readable_notice_too(
     walled: Walls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

@@ -30,7 +30,7 @@ def test_addresses_that_were_not_given_out_name_nobody() -> None:
         assert names.name_of(address) is None
 
 
-def test_synthetic_addresses_are_ours_and_no_real_hosts() -> None:
+def test_synthetic_addresses_are_never_real_hosts() -> None:
     names = SyntheticAddresses()
     for number in range(600):
         for address in text(names.addresses(f"n{number}.test")):

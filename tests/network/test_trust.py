@@ -198,7 +198,7 @@ print(client.list_buckets()["ResponseMetadata"]["HTTPStatusCode"])
     python(place, code)
 
 
-def test_a_tenant_that_brings_its_own_list_is_not_fooled_and_the_refusal_is_told(furnished: Make) -> None:
+def test_a_tenant_with_its_own_list_is_not_fooled_and_the_refusal_is_reported(furnished: Make) -> None:
     place = furnished()
     place.sandbox.write_file("own.pem", Authority("somebody else's").pem)
     done = place.run("curl", "-sS", "--cacert", "own.pem", "--capath", "/none", place.url())

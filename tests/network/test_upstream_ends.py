@@ -70,7 +70,7 @@ session.request({':path': '/'}).resume()
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node here")
 @pytest.mark.parametrize("protocol", WAYS)
-def test_a_program_that_waits_for_the_end_of_an_idle_connection_hears_it(furnished: Make, protocol: str) -> None:
+def test_a_program_that_waits_for_the_end_of_an_idle_connection_sees_it(furnished: Make, protocol: str) -> None:
     place = furnished(protocols=[protocol])
     place.origins["api.test"].raw = WAYS[protocol](False)
     done = place.sandbox.exec(["node", "-e", NODE[protocol], place.url()], timeout=30)

@@ -46,7 +46,7 @@ def test_a_plan_without_walls_mounts_nothing() -> None:
     assert plan.setup()["mounts"] == []
 
 
-def test_covers_say_which_rule_they_stand_for_and_staging_is_no_rule() -> None:
+def test_covers_name_their_rule_and_staging_has_none() -> None:
     plan = Plan()
     plan.covers += [Cover("/p/.env", False, rule=".env*"), Cover("/proc/kcore", False), Unmount("/.kept-0")]
     assert plan.rules() == {"/p/.env": ".env*"}

@@ -63,7 +63,7 @@ def test_every_spelling_of_an_address_is_that_address(spelling: str) -> None:
         "1_0.1.1.1",
     ],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     assert parse_address(text) is None
     assert is_blocked_private_or_link_local_ip(text)
     with pytest.raises(ValueError):

@@ -57,7 +57,7 @@ def test_a_host_has_one_spelling(text: str, canonical: str) -> None:
         "a\u200db.com",
     ],
 )
-def test_what_is_no_host_is_refused(text: str) -> None:
+def test_an_invalid_host_is_refused(text: str) -> None:
     with pytest.raises(InvalidHost):
         canonical_host(text)
 

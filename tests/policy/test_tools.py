@@ -178,8 +178,8 @@ def test_the_shell_reader_never_fails_otherwise_than_by_saying_unclear(line: str
 
 
 @given(st.text("git log;&|()<>$`'\"\\\n{}#= x", max_size=30))
-def test_no_line_in_which_bash_itself_would_run_rm_is_allowed(noise: str) -> None:
-    """Whatever surrounds it: a command substitution of `rm` is seen, or the line is refused."""
+def test_a_command_substitution_is_seen_whatever_surrounds_it(noise: str) -> None:
+    """It is seen, or the line is refused. test_against_bash.py has bash itself judge."""
     if bash(f"git log $(rm x) {noise}", "Bash(git:*)"):
         raise AssertionError(noise)
     if bash(f"{noise}\nrm x\n", "Bash(git:*)"):

@@ -117,6 +117,8 @@ def test_nor_is_there_another_one_in_a_long_search() -> None:
         "git -c alias.x='!rm x' x", "git submodule foreach rm x", "git bisect run rm x", "make SHELL=rm",
         "npm exec -- rm x",
         "uv run rm x", "tar --to-command=rm -xf x", "find . -exec {} \\;", "eval $X", "bash -c",
+        "GIT_PAGER='rm x' git log", "GIT_PAGER='r\\m x' git log", "GIT_PAGER='\"r\"m x' git log", "PAGER=rm man ls",
+        "env GIT_PAGER='r\"\"m x' git log", "ssh localhost 'r\\m x'",
     ],
 )  # fmt: skip
 def test_a_disallowed_command_is_found_or_the_line_is_refused(line: str) -> None:

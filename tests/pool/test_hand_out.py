@@ -43,7 +43,7 @@ def test_the_pool_fills_up_again_by_itself(home: Path) -> None:
             assert (stats.ready, stats.handed_out, stats.empty, stats.problem) == (2, 2, 0, "")
 
 
-def test_a_pool_that_is_empty_builds_one_for_whoever_asks(home: Path) -> None:
+def test_an_empty_pool_builds_one_on_request(home: Path) -> None:
     with Pool(size=1) as pool:
         taken = [pool.get() for _ in range(4)]
         assert [one.exec("echo here").stdout for one in taken] == ["here\n"] * 4
@@ -106,6 +106,18 @@ def test_one_that_has_waited_for_too_long_is_replaced(home: Path) -> None:
             assert sandbox.exec("echo new").stdout == "new\n"
 
 
+def test_a_blocked_file_that_is_made_before_the_hand_out_is_hidden_from_the_first_command_on(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.pool.ready.CATCHING_UP", 60.0)
+    with Pool({"filesystem": {"root": str(project)}}, size=3) as pool:
+        for number in range(6):
+            assert pool.fill(60)
+            (project / f"{number}.pem").write_text("not for tenants")
+            with pool.get() as sandbox:
+                assert sandbox.exec(f"cat {number}.pem").stdout == ""
+
+
 def test_its_lifetime_begins_when_it_is_handed_out(home: Path) -> None:
     with Pool({"limits": {"lifetime": "1h", "idle_timeout": "10m"}}, size=1) as pool:
         pool.fill(60)
@@ -114,7 +126,7 @@ def test_its_lifetime_begins_when_it_is_handed_out(home: Path) -> None:
             assert sandbox.stats().lifetime_left is not None
 
 
-def test_what_cannot_be_built_is_said_to_whoever_asks(home: Path, project: Path) -> None:
+def test_what_cannot_be_built_is_an_error_for_the_caller(home: Path, project: Path) -> None:
     with Pool({"filesystem": {"root": str(project / "missing")}}, size=1) as pool:
         with pytest.raises(ConfigError, match="missing"):
             pool.fill(60)

@@ -54,7 +54,7 @@ def test_variables_are_there_in_every_command(home: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [{"A=B": "x"}, {"": "x"}, {"A": 1}])
-def test_a_variable_that_is_none_is_refused_and_costs_no_sandbox(home: Path, given: dict[str, Any]) -> None:
+def test_an_invalid_variable_is_refused_and_costs_no_sandbox(home: Path, given: dict[str, Any]) -> None:
     with Pool(size=1) as pool:
         pool.fill(60)
         with pytest.raises((InvalidArgument, ConfigError)):

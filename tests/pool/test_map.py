@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import weakref
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -169,3 +171,74 @@ def test_the_pool_serves_others_meanwhile(home: Path) -> None:
         go.set()
         assert mapped.results()[0].ok
         until(lambda: pool.stats().ready == 1)
+
+
+def test_outcomes_of_endless_items_are_not_kept_once_the_loop_has_them(home: Path) -> None:
+    class Value:
+        pass
+
+    def items() -> Any:
+        while True:
+            yield 0
+
+    alive: list[weakref.ref[Value]] = []
+
+    def work(sandbox: Sandbox, item: int) -> Value:
+        value = Value()
+        alive.append(weakref.ref(value))
+        return value
+
+    with Pool(size=2) as pool, pool.map(work, items(), concurrency=2) as mapped:
+        for number, outcome in enumerate(mapped):
+            del outcome
+            if number == 60:
+                break
+        gc.collect()
+        left = sum(one() is not None for one in alive)
+        assert left <= 30, left  # those that wait for the loop, and those at hand: not all 61
+
+
+def test_no_further_item_is_begun_while_many_wait_for_the_loop(home: Path) -> None:
+    begun: list[int] = []
+
+    def items() -> Any:
+        for number in range(1000):
+            begun.append(number)
+            yield number
+
+    with Pool(size=2) as pool, pool.map(lambda sandbox, item: item, items(), concurrency=2) as mapped:
+        until(lambda: len(mapped.outcomes()) >= 16)
+        until(lambda: not mapped._under_way)
+        assert len(begun) <= 16 + 2
+        assert next(iter(mapped)).value in range(18)
+        until(lambda: len(mapped.outcomes()) >= 16)
+
+
+def test_results_of_a_generator_are_whole(home: Path) -> None:
+    with Pool(size=2) as pool:
+        assert [one.value for one in pool.map(lambda sandbox, item: item, iter(range(40))).results()] == [*range(40)]
+
+
+def test_cancelling_ends_the_others_when_one_cannot_be_closed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Sandbox] = []
+    both = Event()
+    close = Sandbox.close
+
+    def broken(sandbox: Sandbox, grace: float = 0.0) -> None:
+        close(sandbox, grace)
+        if sandbox in started[:1]:
+            raise OSError("cannot be closed")
+
+    def work(sandbox: Sandbox, item: int) -> None:
+        started.append(sandbox)
+        if len(started) == 2:
+            both.set()
+        sandbox.exec("sleep 1000")
+
+    monkeypatch.setattr(Sandbox, "close", broken)
+    with Pool(size=2) as pool:
+        mapped = pool.map(work, range(2), concurrency=2)
+        both.wait(60)
+        with pytest.raises(OSError, match="cannot be closed"):
+            mapped.cancel()
+        assert not {one.id for one in started} & running(home)

@@ -8,7 +8,7 @@ from pathlib import Path
 from sandbox.project_scan.reading import Project
 
 
-def test_a_directory_in_a_files_place_is_no_text_and_is_closed_again(tmp_path: Path) -> None:
+def test_a_directory_in_a_files_place_is_not_read_and_is_closed_again(tmp_path: Path) -> None:
     (tmp_path / "package.json").mkdir()
     with Project(str(tmp_path)) as project:
         before = set(os.listdir("/dev/fd"))

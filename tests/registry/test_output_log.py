@@ -31,7 +31,7 @@ def test_who_prints_without_end_cannot_fill_the_disk(tmp_path: Path) -> None:
     assert path.read_bytes().endswith(b"line 99999\n")
 
 
-def test_a_log_that_cannot_be_written_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_blocks_nobody_else(tmp_path: Path) -> None:
     directory = tmp_path / "logs"
     directory.mkdir()
     log = Log(str(directory / "vm.log"), limit=1000)

@@ -38,7 +38,7 @@ class Hooks:
         return self._answer(ask)
 
 
-def test_a_client_that_watches_is_told_and_answers(config: dict[str, Any]) -> None:
+def test_a_client_that_watches_is_asked_and_answers(config: dict[str, Any]) -> None:
     with Sandbox(config) as sandbox, attach(sandbox.id) as client:
         asked: list[Ask] = []
 
@@ -69,7 +69,7 @@ def test_when_the_client_that_watched_has_left_nobody_is_there(config: dict[str,
         assert "nobody was there" in sandbox.exec(FETCH).stdout
 
 
-def test_a_client_that_only_looks_is_nobody(config: dict[str, Any]) -> None:
+def test_a_client_that_only_looks_does_not_count_as_an_answerer(config: dict[str, Any]) -> None:
     with Sandbox(config) as sandbox, attach(sandbox.id) as client:
         assert client.asks() == []
         assert "nobody was there" in sandbox.exec(FETCH).stdout
@@ -90,7 +90,7 @@ def test_an_answer_that_there_is_not_is_an_error_and_answers_nothing(config: dic
         client.on_event(hear)
         client.asks(watch=True)
         assert "denied it" in sandbox.exec(FETCH).stdout
-        assert "'yes' is no answer to this question; there are once, sandbox, always, deny" in str(problems[0])
+        assert "'yes' is not an answer to this question; use one of once, sandbox, always, deny" in str(problems[0])
 
 
 def test_a_clients_on_ask_answers(rpc: list[str], config: dict[str, Any]) -> None:

@@ -89,7 +89,7 @@ def test_clients_that_could_not_be_served_take_no_place_from_later_ones(
 ) -> None:
     with Sandbox() as sandbox:
         with monkeypatch.context() as short:
-            short.setattr(session, "Session", lambda *_, **__: _raise(OSError(errno.EMFILE, "not now")))
+            short.setattr(session, "RpcSession", lambda *_, **__: _raise(OSError(errno.EMFILE, "not now")))
             for _ in range(listen._CONNECTIONS):
                 assert closed_by_the_other_side(Path(sandbox._register().path) / "socket")
         with attach(sandbox.id) as attached:

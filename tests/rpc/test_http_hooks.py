@@ -117,7 +117,7 @@ def test_a_hook_may_refuse_with_a_status_of_its_own(ask: Callable[..., str], ori
 
 
 @pytest.mark.parametrize("status", [200, 302, 600, "451", 403.5])
-def test_a_status_that_is_no_refusal_refuses_all_the_same(ask: Callable[..., str], status: object) -> None:
+def test_a_hook_answer_with_a_success_status_still_refuses(ask: Callable[..., str], status: object) -> None:
     client = Client(on_request=lambda _: {"blocked": "no", "status": status})
     assert ask(client, {"on_request": {}}, "-o", "/dev/null", "-w", "%{http_code}") == "403"
 

@@ -264,7 +264,7 @@ def test_when_the_shell_that_started_it_is_killed_the_command_ends(warm: Warm) -
         assert shell.stdout.read() == b"", "nobody holds the pipe any more"
 
 
-def test_a_command_whose_name_is_no_text_or_empty_says_so(warm: Warm) -> None:
+def test_a_command_whose_name_is_empty_or_not_text_is_an_error(warm: Warm) -> None:
     done = subprocess.run([*map(os.fsencode, warm.words()), b"/no\xff"], capture_output=True, check=False, timeout=60)
     assert (done.returncode, b"no such command" in done.stderr) == (127, True)
     assert (warm.run("").returncode, b"empty" in warm.run("").stderr) == (126, True)
@@ -341,7 +341,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(KEYS, VALUES, max_size=8) | st.binary(max_size=64))
-def test_whatever_is_sent_there_harms_nobody(warm: Warm, sent: dict[str, Any] | bytes) -> None:
+def test_whatever_is_sent_there_affects_nobody_else(warm: Warm, sent: dict[str, Any] | bytes) -> None:
     body = sent if isinstance(sent, bytes) else cbor.encode(sent)
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(warm.socket)

@@ -118,7 +118,7 @@ def test_who_attaches_learns_what_create_answered(rpc: list[str], home: Path) ->
         assert base64.b64decode(inside).decode().strip() == created["directory"]
 
 
-def test_a_published_port_of_number_0_is_told_with_its_real_number_and_works(create: Create) -> None:
+def test_a_published_port_0_is_reported_with_its_real_number_and_works(create: Create) -> None:
     raw = create(network={"publish": ["0:8000"]})
     (port,) = raw.ask("ports")["result"]["ports"]
     assert (port["address"], port["inside"]) == ("127.0.0.1", 8000) and port["port"] > 0
@@ -128,7 +128,7 @@ def test_a_published_port_of_number_0_is_told_with_its_real_number_and_works(cre
         assert line.recv(10) == b"hi"
 
 
-def test_get_and_list_tell_the_real_port_while_it_runs(
+def test_get_and_list_show_the_real_port_while_it_runs(
     rpc: list[str], cli: Callable[..., subprocess.CompletedProcess[str]], home: Path
 ) -> None:
     with serving(rpc) as server:
@@ -143,7 +143,7 @@ def test_get_and_list_tell_the_real_port_while_it_runs(
     assert json.loads(cli("list", "--json").stdout)[0]["ports"] == []
 
 
-def test_stats_tell_what_it_uses(create: Create) -> None:
+def test_stats_show_what_it_uses(create: Create) -> None:
     raw = create()
     start(raw, "exec_stream", "busy", command="head -c 20000000 /dev/zero | tail; echo up; exec sleep 1000")
     until(raw, "busy", lambda result: "stdout" in result and b"up" in base64.b64decode(result["stdout"]))
@@ -275,7 +275,7 @@ def test_dialling_where_nobody_listens_is_the_systems_error(create: Create) -> N
 # -- files
 
 
-def test_files_tell_their_kind_and_time(create: Create) -> None:
+def test_files_are_listed_with_kind_and_time(create: Create) -> None:
     raw = create()
     raw.ask("exec", command="mkdir -p /tmp/d/sub; echo x > /tmp/d/file; ln -s file /tmp/d/link; mkfifo /tmp/d/pipe")
     files = {file["name"]: file for file in raw.ask("list_files", path="/tmp/d")["result"]["files"]}
@@ -297,7 +297,7 @@ def test_links_are_made_and_read_as_they_are(create: Create) -> None:
     assert raw.ask("read_link", path="/tmp/odd")["result"]["target_bytes"] == b64(b"a\xff")
 
 
-def test_a_link_of_procfs_tells_nothing_of_the_guest(create: Create) -> None:
+def test_a_link_of_procfs_reveals_nothing_of_the_guest(create: Create) -> None:
     assert create().ask("read_link", path="/proc/self/exe")["error"]["data"]["name"] == "EACCES"
 
 

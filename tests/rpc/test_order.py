@@ -59,13 +59,13 @@ def test_files_directories_and_commands_keep_their_order(made: Raw) -> None:
     assert [heard[f"c{number}"]["result"]["exit_code"] for number in range(30)] == [0] * 30
 
 
-def test_a_command_that_runs_holds_up_nobody(made: Raw) -> None:
+def test_a_command_that_runs_blocks_nobody_else(made: Raw) -> None:
     made.send(request("exec", "long", command="until [ -e /tmp/go ]; do sleep 0.01; done; echo went"))
     made.send(request("write_file", "go", path="/tmp/go", content=""))
     assert answers(made, 2)["long"]["result"]["stdout"] == b64("went\n")
 
 
-def test_a_file_operation_that_hangs_can_be_cancelled_and_then_holds_up_nobody(made: Raw) -> None:
+def test_a_file_operation_that_hangs_can_be_cancelled_and_then_blocks_nobody_else(made: Raw) -> None:
     made.ask("exec", command="mkfifo /tmp/fifo")
     made.send(request("read_file", "hangs", path="/tmp/fifo", offset=0, length=1))
     made.send(request("cancel", "cancel", request="hangs"))
@@ -85,7 +85,7 @@ def test_close_ends_the_sandbox_after_what_was_sent_before_it_was_answered(made:
     assert made.wait() == 0
 
 
-def test_close_waits_no_longer_than_its_grace_and_tells_what_it_ended(made: Raw) -> None:
+def test_close_waits_no_longer_than_its_grace_and_says_what_it_ended(made: Raw) -> None:
     made.send(request("exec_pipe", "forever", command="cat"))
     assert "pid" in made.receive()["result"]
     made.send(request("close", "close", grace=0.1))
@@ -97,7 +97,7 @@ def test_close_waits_no_longer_than_its_grace_and_tells_what_it_ended(made: Raw)
     assert made.wait() == 0
 
 
-def test_what_a_running_request_needs_is_heard_while_close_waits(made: Raw) -> None:
+def test_what_a_running_request_needs_is_read_while_close_waits(made: Raw) -> None:
     made.send(request("exec_pipe", "cat", command="cat"))
     assert "pid" in made.receive()["result"]
     made.send(request("close", "close", grace=600))

@@ -108,7 +108,7 @@ def test_a_secret_appears_in_nothing_that_is_said(raw: Raw, home: Path) -> None:
     assert secret not in json.dumps(said[:3])
 
 
-def test_a_mistake_in_a_secret_is_told_without_it(rpc: list[str]) -> None:
+def test_a_mistake_in_a_secret_is_reported_without_its_value(rpc: list[str]) -> None:
     from tests.cli.test_secret_values import MISTAKES, told
 
     with serving(rpc) as raw:
@@ -193,7 +193,7 @@ def test_input_arrives_in_the_order_it_was_sent(made: Raw) -> None:
     assert output == b"".join(b"%d\n" % number for number in range(200))
 
 
-def test_a_resized_terminal_tells_its_command(made: Raw) -> None:
+def test_a_resized_terminal_signals_its_command(made: Raw) -> None:
     command = "trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.05; done"
     made.send({"jsonrpc": "2.0", "method": "exec_tty", "params": {"command": command}, "id": "tty"})
     output = b""
@@ -269,7 +269,7 @@ def test_an_id_in_use_cannot_be_used_again_until_it_is_answered(made: Raw) -> No
     assert made.ask("exec", 7, command="true")["result"]["exit_code"] == 0
 
 
-def test_a_line_over_the_limit_is_refused_and_the_next_one_heard(raw: Raw) -> None:
+def test_a_line_over_the_limit_is_refused_and_the_next_one_answered(raw: Raw) -> None:
     raw.send(b'{"jsonrpc": "2.0", "method": "write_file", "params": {"content": "')
     piece = b"A" * 2**20
     for _ in range(65):
@@ -288,7 +288,7 @@ def test_what_is_not_running_cannot_be_signalled(made: Raw) -> None:
         assert made.ask(method, request=99, **more)["error"]["code"] == errors.NO_SUCH_REQUEST
 
 
-def test_null_as_parameters_is_none_at_all(made: Raw) -> None:
+def test_null_parameters_are_the_same_as_no_parameters(made: Raw) -> None:
     made.send({"jsonrpc": "2.0", "method": "close", "params": None, "id": 5})
     assert made.receive()["result"] == {}
 
@@ -311,7 +311,7 @@ def test_a_configuration_file_and_flags_are_the_base_of_create(rpc: list[str], t
         assert raw.ask("exec", command="sleep 1000")["result"]["timed_out"] is True
 
 
-def test_a_stray_print_of_ours_cannot_break_the_protocol(made: Raw) -> None:
+def test_a_stray_print_cannot_break_the_protocol(made: Raw) -> None:
     assert made.ask("exec", command="cat", stdin=b64("x"))["result"]["stdout"] == b64(
         "x"
     )  # and no child reads requests

@@ -14,6 +14,7 @@ import pytest
 from sandbox import NotFound, Sandbox, SandboxClosed, SandboxError, kill_vm
 from sandbox.client import Client, attach
 from sandbox.rpc.errors import RpcError
+from sandbox.rpc.remote import RemoteProcess
 from tests.sandboxes import address
 
 pytestmark = pytest.mark.walls
@@ -68,7 +69,7 @@ def test_a_kept_terminal_outlives_who_left_it_and_shows_what_it_showed(home: Pat
     with Sandbox() as sandbox:
         with attach(sandbox.id) as first:
             shell = first.spawn("exec sh", pty=(24, 80), keep="main")
-            assert not shell.joined
+            assert isinstance(shell, RemoteProcess) and not shell.joined
             shell.write(b"WHO=me; echo remember-$WHO\n")
             output = b""
             for chunk in shell.chunks():
@@ -77,21 +78,22 @@ def test_a_kept_terminal_outlives_who_left_it_and_shows_what_it_showed(home: Pat
                     break
         with attach(sandbox.id) as second:
             shell = second.spawn("exec sh", pty=(24, 80), keep="main")
-            assert shell.joined
+            assert isinstance(shell, RemoteProcess) and shell.joined
             shell.write(b"echo still-$WHO; exit 6\n")
             result = shell.wait()
             assert result.exit_code == 6
             assert "remember-me" in result.stdout and "still-me" in result.stdout
 
 
-def test_leaving_a_kept_terminal_is_told_to_who_reads_it(home: Path) -> None:
+def test_the_reader_of_a_kept_terminal_learns_that_it_was_left(home: Path) -> None:
     with Sandbox() as sandbox, attach(sandbox.id) as client:
         shell = client.spawn("exec sh", pty=(24, 80), keep="main")
+        assert isinstance(shell, RemoteProcess)
         shell.leave()
-        with pytest.raises(RpcError, match="runs on"):
+        with pytest.raises(RpcError, match="keeps running"):
             shell.wait()
         with client.spawn("exec sh", pty=(24, 80), keep="main") as again:
-            assert again.joined
+            assert isinstance(again, RemoteProcess) and again.joined
 
 
 def test_killing_over_the_socket_does_not_kill_the_program_that_owns_the_sandbox(home: Path) -> None:
@@ -101,7 +103,7 @@ def test_killing_over_the_socket_does_not_kill_the_program_that_owns_the_sandbox
             sandbox.exec("true")
 
 
-def test_who_was_attached_hears_that_the_sandbox_ended(home: Path) -> None:
+def test_an_attached_client_learns_that_the_sandbox_ended(home: Path) -> None:
     sandbox = Sandbox()
     attached = attach(sandbox.id)
     stream = attached.exec_stream("echo up; sleep 1000")
@@ -138,7 +140,7 @@ def test_a_second_create_on_the_socket_is_refused(home: Path) -> None:
         client._connection.call("create", {})
 
 
-def test_a_connection_that_says_nothing_holds_nobody_up(home: Path) -> None:
+def test_a_connection_that_says_nothing_blocks_nobody_else(home: Path) -> None:
     with Sandbox() as sandbox, socket.socket(socket.AF_UNIX) as silent:
         with address(home / "vms" / sandbox.id / "socket") as name:
             silent.connect(name)

@@ -33,7 +33,7 @@ def test_settings_of_srt_make_a_sandbox(project: Path, rpc: list[str]) -> None:
     assert (project / "made").read_text() == "x\n"
 
 
-def test_a_setting_that_makes_no_sense_is_told_by_its_own_name(project: Path, rpc: list[str]) -> None:
+def test_an_invalid_setting_is_reported_by_its_own_name(project: Path, rpc: list[str]) -> None:
     with pytest.raises(ConfigError) as problem:
         Client({"srt": settings({"allowedDomains": ["*"]})}, command=rpc)
     assert "allowedDomains" in str(problem.value)
@@ -57,7 +57,7 @@ def test_the_network_is_changed_in_the_same_words(project: Path, rpc: list[str])
             client._connection.call("update_network", {"srt": settings({"allowedDomains": ["*"]})})
 
 
-def test_it_is_told_whether_the_lists_still_name_the_same_files(project: Path, rpc: list[str]) -> None:
+def test_the_answer_says_whether_the_lists_still_name_the_same_files(project: Path, rpc: list[str]) -> None:
     def hold(client: Client) -> bool:
         return bool(client._connection.call("rules_hold", {})["hold"])
 

@@ -74,7 +74,7 @@ def test_a_client_shows_an_error_in_its_own_language() -> None:
     assert chinese.text(fault) == "沒有正在執行的請求 7"
 
 
-def test_an_error_that_is_not_ours_tells_its_kind_and_nothing_else() -> None:
+def test_an_unexpected_error_reveals_its_kind_and_nothing_else() -> None:
     assert "hunter2" not in json.dumps(to_fault(ValueError("hunter2")).plain())
 
 
@@ -99,7 +99,7 @@ def test_whatever_the_other_side_sends_becomes_an_exception(data: dict[str, Any]
 
 
 @given(st.text(alphabet="ab{}!r .x"), st.dictionaries(st.sampled_from("abx"), VALUES, min_size=1))
-def test_a_template_that_does_not_fit_is_no_message(template: str, values: dict[str, Any]) -> None:
+def test_a_template_that_does_not_fit_its_values_is_rejected(template: str, values: dict[str, Any]) -> None:
     found = unpack({"template": template, "values": values})
     assert found is None or found.template == template
 

@@ -61,7 +61,7 @@ def test_nothing_happens_when_nobody_reads_any_more() -> None:
     os.close(sink)
 
 
-def test_a_late_answer_never_reaches_whoever_has_the_descriptor_next() -> None:
+def test_a_late_answer_never_reaches_the_next_owner_of_the_descriptor() -> None:
     read, write = os.pipe()
     other_read, other_write = os.pipe()
     writer = Writer(write)

@@ -48,6 +48,30 @@ def test_a_blocked_file_moved_by_one_run_is_blocked_in_the_next(project: Path, p
     assert (project / place / "sub" / "deep" / ".env").read_text() == SECRET
 
 
+@pytest.mark.parametrize("place", ["node_modules/app", "v/site-packages/app", ".git/refs/app", ".git/logs/app"])
+def test_what_the_person_puts_into_a_directory_that_a_tenant_replaced_by_a_link_is_blocked(
+    project: Path, place: str
+) -> None:
+    """Packages and branches are excepted from the rules, whatever their names; what lies there for a link is not."""
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    (project / "app" / "sub").mkdir(parents=True)
+    run(project, f"mkdir -p $(dirname {place}); mv app {place}; ln -s {place} app; ln -s ../app/sub app/x")
+    secret(project / "app" / ".env")
+    secret(project / "app" / "x" / "key.pem")
+    assert SECRET not in run(project, f"{ALL}; cat app/.env app/x/key.pem app/sub/key.pem 2>/dev/null; true")
+    assert SECRET not in run(project, "cat app/.env app/sub/key.pem", overlay=True)
+    (project / "app").unlink()
+    assert SECRET not in run(project, ALL)
+
+
+def test_a_rule_about_a_path_holds_where_a_tenants_link_is_on_that_path(project: Path) -> None:
+    (project / "config").mkdir()
+    rules = {"blocked_patterns": ["config/prod.yaml"]}
+    run(project, "mv config elsewhere; ln -s elsewhere config", **rules)
+    secret(project / "config" / "prod.yaml")
+    assert SECRET not in run(project, ALL, **rules)
+
+
 @pytest.mark.parametrize(
     ("path", "rules"),
     [
@@ -329,6 +353,24 @@ def test_a_home_that_is_the_project_keeps_its_dot_files_to_itself(
     assert SECRET not in run(project, ALL)
     with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
         assert SECRET not in sandbox.exec(ALL).stdout
+
+
+def test_dot_files_that_are_links_to_a_directory_of_the_home_are_hidden_too(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(project))
+    secret(project / "dotfiles" / "netrc")
+    secret(project / "dotfiles" / "mail" / "password")
+    (project / "dotfiles" / "README").write_text("for everybody")
+    secret(project / "dotfiles" / "wanted")
+    for link, target in ((".netrc", "netrc"), (".mail", "mail"), (".wanted", "wanted")):
+        (project / link).symlink_to(f"dotfiles/{target}")
+    allowed = {"allow_read": [str(project / "dotfiles" / "wanted")]}
+    move = "rm .netrc; mv dotfiles away; cat */netrc */mail/password .netrc .mail/password"
+    assert SECRET not in run(project, move)
+    secrets = "dotfiles/netrc dotfiles/mail/password"
+    assert run(project, f"cat dotfiles/README; cat {secrets}", **allowed) == "for everybody"
+    assert run(project, "cat dotfiles/wanted", **allowed) == SECRET
 
 
 def test_names_that_tenants_make_push_no_file_of_the_person_out_of_what_is_remembered(

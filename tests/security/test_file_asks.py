@@ -134,9 +134,7 @@ def test_once_is_one_open(opened: Open) -> None:
 
 
 @fuse
-def test_once_counts_an_open_that_comes_before_anything_else_of_ours(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_once_counts_an_open_that_comes_before_anything_else(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     opened_once = threading.Event()
 
     class Slow(threading.Thread):

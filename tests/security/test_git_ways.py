@@ -8,6 +8,7 @@ several, and a person does on the host what people do. Nothing of the tenant's m
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import Sandbox
+from tests.patience import until
 
 # `$RAN` is a program that leaves a mark outside the project. A tenant cannot: the place is not there inside.
 NEW = "git init -q lib && cd lib && git commit -q --allow-empty -m x && cd .. &&"
@@ -171,6 +173,15 @@ WAYS = [
             (", of a tenant's own", f"{NEW.removesuffix('&&')}; cd lib;", "2"),
         )
     ),
+    *(
+        Way(f"{name}, behind a link", f"{plant} printf '[core]\\n\\tfsmonitor = $RAN;false\\n' > {git}/SQUASH_MSG;"
+            f"rm -f {git}/COMMIT_EDITMSG; ln -s {config} {git}/COMMIT_EDITMSG", after=f"cd {tree}; git commit --allow-empty; git status")
+        for name, plant, tree, git, config in (
+            ("a commit's message", "", ".", ".git", "config"),
+            ("a nested repository's message", NEW.removesuffix("&&") + ";", "lib", "lib/.git", "config"),
+            ("a further work tree's message", "git worktree add -q tree;", "tree", ".git/worktrees/tree", "../../config"),
+        )
+    ),
     # Over two runs
     Way("made complete later", f"{NEW} printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> lib/.git/config; {GITLINK}"
         "mv lib/.git/HEAD lib/.git/H\n---\nmv lib/.git/H lib/.git/HEAD"),
@@ -297,6 +308,18 @@ def test_apply_carries_nothing_over_that_git_would_run(way: Way, person: Person)
     assert done.refused or "busy" in refused or "Read-only" in refused
 
 
+def test_apply_makes_no_repository_of_the_project_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", "", before="rm -rf .git"))
+    bare = "git init -q --bare x; mv x/* .; rmdir x; git config -f config core.bare false; git config -f config core.worktree ."
+    with Sandbox({"filesystem": {"root": str(person.project), "overlay": True}}) as sandbox:
+        plant = f"{bare}; git config -f config core.fsmonitor '$RAN;false'; echo b > new; ln -s config COMMIT_EDITMSG"
+        assert sandbox.exec(["sh", "-c", person.filled(plant)]).ok
+    sandbox.apply()
+    person.does("git status")
+    assert not person.mark.exists()
+    assert (person.project / "new").read_text() == "b\n"
+
+
 def test_apply_loses_no_commit_of_a_branch_made_on_the_host_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,7 +411,7 @@ def test_while_the_sandbox_runs_it_is_undone_at_once(tmp_path: Path, monkeypatch
         assert sandbox.exec(again, timeout=60).exit_code == 0
 
 
-def test_what_was_undone_is_told_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_undone_is_shown_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     person = Person(tmp_path, monkeypatch, Way("", ""))
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "own"))
     program = [sys.executable, "-m", "sandbox.cli.main"]
@@ -398,6 +421,28 @@ def test_what_was_undone_is_told_and_recorded(tmp_path: Path, monkeypatch: pytes
     assert f"{config}.from-sandbox" in done.stderr
     told = subprocess.run([*program, "audit"], cwd=person.project, capture_output=True, text=True, check=True).stdout
     assert any("blocked" in line and f"undo {person.project}/{config}" in line for line in told.splitlines()), told
+
+
+def test_what_was_undone_is_shown_however_the_run_ends_and_to_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "own"))
+    (tmp_path / "own").mkdir()
+    program = [sys.executable, "-m", "sandbox.cli.main"]
+    plant = "git init -q {0}; git -C {0} config core.fsmonitor x"
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*program, *words], cwd=person.project, capture_output=True, text=True, check=False)
+
+    document = json.loads(run("run", "--json", "--", "sh", "-c", plant.format("one")).stdout)
+    config = f"{person.project}/one/.git/config"
+    assert document["undone"] == [{"path": config, "saved": f"{config}.from-sandbox"}]
+    detached = run("run", "--detach", "--", "sh", "-c", plant.format("two")).stdout.strip()
+    until(lambda: "two/.git/config.from-sandbox" in run("logs", detached).stdout)
+    (tmp_path / "own" / "config.yaml").write_text("limits: {lifetime: 1s}")
+    ended = run("run", "--", "sh", "-c", f"{plant.format('three')}; sleep 1000")
+    assert ended.returncode == 125 and "three/.git/config.from-sandbox" in ended.stderr
 
 
 @pytest.mark.parametrize("then", ["run", "prune"])

@@ -171,12 +171,12 @@ def test_what_the_host_would_run_later_cannot_be_made_either(project: Path, path
     assert not (project / parent).exists()
 
 
-def test_a_new_file_that_programs_act_on_is_told(project: Path) -> None:
+def test_a_new_file_that_programs_act_on_is_reported(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sandbox", "run", "--", "sh", "-c", "echo '{}' > .mcp.json"],
         cwd=project, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert f"{project}/.mcp.json was created while the sandbox ran" in done.stderr
+    assert f"{project}/.mcp.json was created or changed while the sandbox ran" in done.stderr
     assert os.listdir(project) == [".mcp.json"]
 
 
@@ -188,7 +188,7 @@ def test_nothing_is_left_in_a_repository_and_git_sees_nothing(project: Path) -> 
     assert sandbox._made == []
 
 
-def test_in_a_directory_that_is_no_repository_nothing_is_made_and_what_appears_is_told(project: Path) -> None:
+def test_outside_a_repository_nothing_is_made_and_what_appears_is_reported(project: Path) -> None:
     with within(project) as sandbox:
         assert sandbox.exec("ls -A").stdout == ""
         sandbox.exec("git init -q . && mkdir .vscode")

@@ -53,7 +53,7 @@ def test_a_command_without_input_cannot_change_the_hosts_null_device(tmp_path: P
         assert changed(sandbox, "attempt(0)") == ""
 
 
-def test_what_proc_tells_of_the_machine_keeps_its_modes(tmp_path: Path) -> None:
+def test_what_proc_shows_of_the_machine_keeps_its_modes(tmp_path: Path) -> None:
     with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
         # Two levels, without the processes' own files, which are theirs.
         code = """
@@ -66,6 +66,7 @@ for top, below, files in os.walk('/proc'):
         assert changed(sandbox, code) == ""
 
 
+@pytest.mark.process_walls("the streams of a command in a machine are the machine's own")
 def test_nor_can_a_command_that_was_given_it_on_the_command_line(tmp_path: Path) -> None:
     code = "import os\nfor fd in 0, 2:\n try: os.fchmod(fd, 0o666)\n except OSError as problem: print(problem)"
     run = [sys.executable, "-m", "sandbox.cli.main", "run", "--root", str(tmp_path), "--", "/usr/bin/python3", "-c"]
@@ -75,7 +76,7 @@ def test_nor_can_a_command_that_was_given_it_on_the_command_line(tmp_path: Path)
 
 
 @pytest.mark.process_walls("a machine's /dev is its own, and not the tenant's")
-def test_the_directory_of_devices_is_no_scratch_place_without_a_bound(tmp_path: Path) -> None:
+def test_the_directory_of_devices_is_not_unbounded_scratch_space(tmp_path: Path) -> None:
     with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
         assert "Read-only" in sandbox.exec("echo x > /dev/file").stderr
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import Sandbox
+from sandbox.guards.repositories import Repositories
 from sandbox.vfs.file_state import open_regular
 from tests.security.test_git_ways import Person, Way
 
@@ -105,12 +106,54 @@ def test_an_ending_that_fails_does_not_keep_the_others_from_running(tmp_path: Pa
     assert sandbox.id not in listed
 
 
+def test_a_check_of_the_project_that_fails_does_not_keep_the_others_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("the first")
+
+    subprocess.run(["git", "init", "-q", str(tmp_path / "project")], check=True)
+    sandbox = Sandbox({"filesystem": {"root": str(tmp_path / "project")}})
+    reserved = {one.name for one in (tmp_path / "project").iterdir()}
+    assert ".vscode" in reserved
+    monkeypatch.setattr(Repositories, "finish", fails)
+    with pytest.raises(OSError, match="the first"):
+        sandbox.close()
+    assert [one.name for one in (tmp_path / "project").iterdir()] == [".git"]
+
+
 def test_what_is_moved_aside_overwrites_nothing(person: Person) -> None:
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
         sandbox.exec("git init -q a; cd a/.git/hooks; echo kept > pre-commit.from-sandbox; echo x > pre-commit")
     hooks = person.project / "a" / ".git" / "hooks"
     assert not (hooks / "pre-commit").exists()
     assert (hooks / "pre-commit.from-sandbox").read_text() == "kept\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "git init -q a; mkdir -p b/.githooks; echo x > b/.githooks/pre-commit; ln -s ../b/.githooks a/.githooks",
+        "git init -q a; mkdir b; echo x > b/pre-commit; ln -s ../b a/.githooks",
+    ],
+)
+def test_hooks_that_git_finds_through_a_link_are_moved_aside(script: str, person: Person) -> None:
+    """The person's own settings name the directory, in whatever work tree."""
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        assert sandbox.exec(script).ok
+    assert not (person.project / "a" / ".githooks" / "pre-commit").exists()
+    assert (person.project / "a" / ".githooks" / "pre-commit.from-sandbox").exists()
+
+
+@pytest.mark.parametrize("path", ["../a/.git ", "../link/../a/.git"], ids=["a blank", "a link and two dots"])
+def test_a_git_file_is_read_as_git_reads_it(path: str, person: Person, tmp_path: Path) -> None:
+    """One that leads elsewhere than it seems to is moved aside."""
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        links = f"ln -s {tmp_path}/elsewhere/deep link; ln -s {tmp_path}/elsewhere 'a/.git '"
+        assert sandbox.exec(f"git init -q a; {links}; mkdir n; printf 'gitdir: %s' '{path}' > n/.git").ok
+    assert not (person.project / "n" / ".git").exists()
+    assert (person.project / "n" / ".git.from-sandbox").exists()
 
 
 @pytest.mark.parametrize("setting", ["branch.main.remote", "branch.main.pushRemote", "remote.pushDefault"])

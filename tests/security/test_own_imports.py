@@ -125,15 +125,21 @@ def test_with_an_overlay_the_virtual_environment_may_be_changed(
     assert not (project / ".venv/bin/new").exists()
 
 
-def test_an_environment_of_hard_links_is_frozen_as_a_whole(tmp_path: Path) -> None:
+def test_an_environment_of_hard_links_is_frozen_as_a_whole(tmp_path: Path, project: Path, installed: list[str]) -> None:
     """As uv makes them: thousands of single mounts would not even fit into the plan."""
-    from sandbox.guards.freezing import further_names
-
-    (tmp_path / "env").mkdir()
-    (tmp_path / "other").mkdir()
-    for number in range(3):
-        (tmp_path / "env" / f"{number}.py").write_text("")
-        (tmp_path / "env" / f"{number}b.py").hardlink_to(tmp_path / "env" / f"{number}.py")
-    (tmp_path / "other" / "link.py").hardlink_to(tmp_path / "env" / "1.py")
-    directories = [str(tmp_path), str(tmp_path / "env"), str(tmp_path / "other")]
-    assert further_names([str(tmp_path / "env")], directories) == [str(tmp_path / "other" / "link.py")]
+    (packages,) = (project / ".venv/lib").glob("python*/site-packages")
+    for number in range(3000):
+        (packages / f"one{number}.py").write_text("ours\n")
+        (packages / f"two{number}.py").hardlink_to(packages / f"one{number}.py")
+    (project / "other").mkdir()
+    (project / "other" / "link.py").hardlink_to(packages / "one1.py")
+    attack = (
+        "echo broken > other/link.py; echo broken > .venv/lib/python*/site-packages/two2.py; echo kept > other/file"
+    )
+    done = subprocess.run(
+        [*installed, "run", "--", "sh", "-c", f"{attack}; true"],
+        cwd=project, env=_environment(tmp_path), capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (packages / "one1.py").read_text() == (packages / "two2.py").read_text() == "ours\n"
+    assert (project / "other" / "file").read_text() == "kept\n"

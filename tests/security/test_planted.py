@@ -137,9 +137,9 @@ def test_the_hosts_processes_and_devices_are_no_further_paths(project: Path, key
         within(project, **{key: [path]})
 
 
-def test_a_link_is_no_way_to_ask_for_the_whole_machine(project: Path) -> None:
+def test_a_link_cannot_ask_for_the_whole_machine(project: Path) -> None:
     (project / "link").symlink_to("/etc")
-    with pytest.raises(ConfigError, match="link out of the project"):
+    with pytest.raises(ConfigError, match="link out of a directory that sandboxes write to"):
         within(project, allow_write=["link"])
 
 
@@ -233,6 +233,19 @@ def test_nothing_is_taken_away_behind_a_planted_link(repository: Path, tmp_path:
     assert (victim / "commondir").exists()
 
 
+def test_the_end_does_not_look_at_what_lies_behind_a_planted_link(project: Path, tmp_path: Path) -> None:
+    """It could be the whole disk, and none of it is the tenant's."""
+    for tree in (project, tmp_path / "elsewhere"):
+        (tree / "sub" / "deeper").mkdir(parents=True)
+    (tmp_path / "elsewhere" / ".mcp.json").write_text("the person's own")
+    (tmp_path / "elsewhere" / "sub" / "deeper" / ".envrc").write_text("the person's own")
+    with within(project) as sandbox:
+        link = f"mv sub old; ln -s {tmp_path}/elsewhere sub; cp -r old kept; rm -r old"
+        assert sandbox.exec(f"{link}; mkdir new; echo > new/.mcp.json").ok
+    assert sandbox._made == [f"{project}/new/.mcp.json"]
+    assert not sandbox.notices
+
+
 def test_nothing_is_made_behind_a_planted_link(project: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (project / ".git").symlink_to(tmp_path / "elsewhere")
@@ -264,7 +277,9 @@ def test_programs_planted_on_the_owners_path_are_not_run(project: Path, monkeypa
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
-def test_a_closed_standard_stream_connects_a_tenant_to_nothing_of_ours(project: Path, closed: tuple[int, ...]) -> None:
+def test_a_closed_standard_stream_connects_a_tenant_to_nothing_on_the_host(
+    project: Path, closed: tuple[int, ...]
+) -> None:
     command = "cat; head -c 100 /dev/zero; head -c 100 /dev/zero >&2; ls -l /proc/self/fd | grep -c sandbox-home; true"
     script = f"""
 import os, sys
@@ -327,7 +342,7 @@ def test_names_from_a_project_do_not_speak_to_the_terminal(project: Path, words:
     assert not any(sign in said for sign in (b"\x1b", b"\x07", b"\x9b", b"Traceback"))
 
 
-def test_settings_that_a_tenant_makes_in_a_home_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_a_tenant_makes_in_a_home_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     person = tmp_path / "person"
     (person / ".config").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(person))
@@ -342,9 +357,7 @@ def test_settings_that_a_tenant_makes_in_a_home_are_told(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("place", [".claude", ".codex/prompts", ".git", ".git/hooks", ".vscode", ".Claude/skills/mine"])
-def test_a_project_that_programs_of_the_host_act_on_is_read_only_and_the_person_is_told(
-    owners_home: Path, place: str
-) -> None:
+def test_a_project_that_programs_of_the_host_act_on_is_read_only_with_a_notice(owners_home: Path, place: str) -> None:
     project = owners_home / place
     project.mkdir(parents=True)
     (project / "settings.json").write_text("mine")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sandbox import Sandbox
-from sandbox.guards.reserved_dirs import RESERVED
+from sandbox.policy.protected import RESERVED
 
 DATAGRAM = """
 import socket, sys
@@ -280,7 +280,7 @@ def test_what_the_home_lacks_is_not_made_there_by_a_tenant_that_may_write_it(pla
     assert (place / "plain").read_text() == "evil\n" and not (place / "project/.mcp.json").exists()
 
 
-def test_the_name_that_another_sandbox_holds_is_no_settings_file(place: Path) -> None:
+def test_the_name_that_another_sandbox_holds_is_not_a_settings_file(place: Path) -> None:
     held = place / ".srt-settings.json"
     held.touch()
     held.chmod(RESERVED)
@@ -306,7 +306,7 @@ def test_a_denied_path_that_lacks_directories_is_not_made_by_moving_those_above(
     assert done.stdout == "a\n" and not list((place / "project/a").iterdir())
 
 
-def test_an_ordinary_run_tells_nothing_at_the_end(place: Path) -> None:
+def test_an_ordinary_run_reports_nothing_at_the_end(place: Path) -> None:
     subprocess.run(["git", "init", "-q", "."], check=True)
     for settings in (writing("."), writing("~")):
         done = srt("sh", "-c", "mkdir -p sub; echo x > sub/x; mkdir -p .claude/own; git status -s", settings=settings)
@@ -315,6 +315,6 @@ def test_an_ordinary_run_tells_nothing_at_the_end(place: Path) -> None:
     assert srt("sh", "-c", "echo x > ~/.claude/history", settings=writing("~/.claude")).stderr == ""
 
 
-def test_what_appears_below_the_top_is_told_at_the_end(place: Path) -> None:
+def test_what_appears_below_the_top_is_reported_at_the_end(place: Path) -> None:
     done = srt("sh", "-c", "mkdir sub; echo evil > sub/.mcp.json", settings=writing("."))
-    assert f"{place}/project/sub/.mcp.json was created while the sandbox ran" in done.stderr
+    assert f"{place}/project/sub/.mcp.json was created or changed while the sandbox ran" in done.stderr

@@ -118,7 +118,7 @@ def test_looking_and_allowed_files_are_not_recorded_and_not_slowed(project: Path
 
 
 @fuse
-def test_a_flood_is_bounded_and_holds_up_nobody(project: Path, blocked: Entries) -> None:
+def test_a_flood_is_bounded_and_blocks_nobody_else(project: Path, blocked: Entries) -> None:
     with opened(project) as sandbox:
         flood = sandbox.spawn("while :; do cat .env secrets/db 2>/dev/null; done")
         for _ in range(20):

@@ -246,7 +246,7 @@ def test_programs_under_the_home_directory_work_and_their_secrets_do_not(tmp_pat
 
 
 @pytest.mark.parametrize("root", ["/", "/usr", "/etc", "/proc/self", "/dev", "/sys/kernel", "/tmp", "/home", "/var"])
-def test_the_machine_itself_is_no_project(root: str) -> None:
+def test_the_machine_itself_is_not_a_project(root: str) -> None:
     with pytest.raises(ConfigError, match="contains the system|its own|not a directory"):
         Sandbox({"filesystem": {"root": root}})
 
@@ -256,7 +256,7 @@ def test_a_root_that_is_not_there_is_an_error() -> None:
         Sandbox({"filesystem": {"root": "/nowhere/at/all"}})
 
 
-def test_nothing_of_the_guest_tells_where_the_host_keeps_it(sandbox: Sandbox) -> None:
+def test_nothing_in_the_guest_reveals_where_the_host_keeps_it(sandbox: Sandbox) -> None:
     look = (
         "for f in cmdline comm maps environ stat status wchan cgroup; do cat /proc/1/$f; done; "
         "for f in exe cwd root fd/0 fd/3; do readlink /proc/1/$f; done; ps ax -o args"

@@ -17,15 +17,24 @@ import httpx
 from sandbox.server import scopes
 from sandbox.server.tokens import Tokens
 
+PROGRAM = (sys.executable, "-m", "sandbox.cli.main")
+
 
 class Served:
     """One running server and an owner's client of it."""
 
-    def __init__(self, home: Path, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *words: str,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         self.home = home
         self.environment = {**os.environ, "SANDBOX_HOME": str(home), **(env or {})}
         self.token = self.new_token("*")
-        command = [sys.executable, "-m", "sandbox.cli.main", "serve", *(words or ("--port", "0"))]
+        command = [*program, "serve", *(words or ("--port", "0"))]
         self.process = subprocess.Popen(
             command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd or home
         )

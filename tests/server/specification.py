@@ -66,6 +66,7 @@ class Specification:
         assert set(told) == STATUS
         assert (told["state"], told["mode"], told["engine"]) == ("ready", "standard", self.engine)
         assert told["containerId"].startswith("vm-")
+        assert told["health"]["status"] in ("unknown", "healthy"), told["health"]
 
     def test_get_api_sandbox_events(self, ready: Served) -> None:
         events = ready.http.get("/api/sandbox/events").json()["events"]
@@ -91,6 +92,8 @@ class Specification:
         assert set(told.json()) == {"cdpEndpoint", "wsEndpoint", "noVncEndpoint"}
         version = ready.http.get(f"{told.json()['cdpEndpoint']}/json/version").json()
         assert version["webSocketDebuggerUrl"] == told.json()["wsEndpoint"]
+        status = ready.http.get("/api/sandbox/status").json()
+        assert status["browserContainerId"] == status["containerId"]  # it runs in the sandbox's own
 
     def test_post_api_sandbox_exec(self, ready: Served) -> None:
         told = ready.http.post("/api/sandbox/exec", json={"command": "echo out; echo err >&2; exit 3"})

@@ -76,7 +76,7 @@ def test_a_paused_sandbox_runs_nothing_until_it_is_resumed(served: Served, box: 
     assert served.http.post(f"/v1/sandboxes/{box}/exec", json={"command": "true"}).json()["exit_code"] == 0
 
 
-def test_an_engine_that_cannot_is_no_success(served: Served) -> None:
+def test_an_engine_that_cannot_make_checkpoints_is_an_error(served: Served) -> None:
     plain = served.create(engine="none")
     for verb in ("pause", "fork", "checkpoint"):
         answer = served.http.post(f"/v1/sandboxes/{plain}/{verb}")

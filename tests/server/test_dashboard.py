@@ -180,7 +180,7 @@ def test_what_is_typed_before_the_terminal_is_connected_arrives(served: Served, 
         frame.get_by_text("It ended with status 4.").wait_for()
 
 
-def test_the_record_is_verified_and_an_altered_one_is_told(tmp_path: Path, browser: Browser) -> None:
+def test_the_record_is_verified_and_an_altered_one_is_reported(tmp_path: Path, browser: Browser) -> None:
     served = Served(tmp_path)
     try:
         served.create()
@@ -385,3 +385,45 @@ def test_the_name_of_a_sandbox_that_has_ended_is_still_shown(served: Served) -> 
     with served.limited("read", sandboxes=["short-lived"]) as other:
         assert other.get("/v1/sandboxes").json()["sandboxes"] == []  # the name is free: it is nobody's right any more
     assert served.create("short-lived") != box
+
+
+CLUSTERED = """
+import json, os, sys
+from sandbox.sandboxes import Sandboxes
+from sandbox.server.run import serve
+from sandbox.server.settings import Settings
+
+found = json.loads(sys.argv[1])
+settings = Settings(record=os.path.join(os.environ["SANDBOX_HOME"], "audit"), port=0, cluster=lambda: found)
+sys.exit(serve(Sandboxes(tell=print), settings))
+"""
+
+
+def test_the_nodes_of_a_cluster_are_shown(tmp_path: Path, browser: Browser) -> None:
+    node = {"node": "0a1b2c3d4e5f", "address": "10.0.0.7", "cpus": 16.0, "memory": 2.0**36, "sandboxes": 12, "ready": 3}
+    most = {"sandboxes": 20.0, "cpus": None, "memory": None}
+    team = {"team": HOSTILE[0], "priority": 5, "used": {"sandboxes": 12.0, "cpus": 6.0, "memory": 0.0}, "most": most}
+    found = {
+        "nodes": [{**node, "state": "up"}, {**node, "node": HOSTILE[1], "state": "silent"}],
+        "teams": [{**team, "waiting": 2}], "queue": [], "waiting": 2, "problem": "",
+    }  # fmt: skip
+    (tmp_path / "home").mkdir()
+    served = Served(tmp_path / "home", program=[sys.executable, "-c", CLUSTERED, json.dumps(found)])
+    try:
+        with dashboard(browser, served) as page:
+            page.get_by_role("link", name="Nodes").click()
+            page.get_by_role("cell", name="0a1b2c3d4e5f").wait_for()
+            page.get_by_text("2 wait for room").wait_for()
+            assert page.get_by_role("cell", name="12 / 20").count() == 1
+            assert page.get_by_role("cell", name="silent").count() == 1
+            assert page.title() == "sandbox"
+    finally:
+        served.end()
+
+
+def test_without_a_cluster_there_is_no_page_of_nodes(served: Served, browser: Browser) -> None:
+    assert served.http.get("/v1/nodes").status_code == 404
+    with dashboard(browser, served) as page:
+        page.get_by_role("heading", name="Sandboxes").wait_for()
+        page.get_by_role("link", name="Record").wait_for()
+        assert page.get_by_role("link", name="Nodes").count() == 0

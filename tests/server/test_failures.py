@@ -74,7 +74,28 @@ def test_a_sandbox_that_has_ended_is_409_and_one_that_never_was_404(served: Serv
     assert served.http.delete(f"/v1/sandboxes/{box}").status_code == 409
 
 
-def test_a_query_with_too_many_fields_is_no_credential(served: Served) -> None:
+def test_a_query_with_too_many_fields_is_not_a_credential(served: Served) -> None:
     with served.client(None) as nobody:
         answer = nobody.get("/files?signature=x" + "&a=b" * 100)
     assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b'{"command": "\xff\xfe"}'])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/sandboxes",
+        "/v1/sandboxes/{box}/exec",
+        "/v1/asks/1",
+        "/api/sandbox/exec",
+        "/api/sandbox/sign",
+        "/sandboxes",
+        "/execute",
+    ],
+)
+def test_a_body_that_nobody_can_decode_is_the_clients_mistake(served: Served, box: str, path: str, body: bytes) -> None:
+    kind = {"Content-Type": "application/json", "E2b-Sandbox-Id": box}
+    with served.limited("create", "exec", "answer", "read") as client, served.limited("sign") as signs:
+        one = signs if path.endswith("sign") else client
+        answer = one.post(path.format(box=box), content=body, headers=kind)
+    assert answer.status_code == 400, answer.text

@@ -198,3 +198,14 @@ def test_another_sandbox_that_has_ended_is_404_like_one_that_never_was(served: S
 def test_a_name_cannot_end_with_a_newline(served: Served) -> None:
     answer = served.http.post("/v1/sandboxes", json={"config": {}, "name": "research\n"})
     assert answer.status_code == 400
+
+
+def test_the_beginning_of_an_id_reveals_nothing_about_other_sandboxes(served: Served) -> None:
+    own, other = served.create(), served.create()
+    with served.limited("read", "exec", sandboxes=[own]) as client:
+        for path in ("/v1/sandboxes/{}", "/v1/sandboxes/{}/stats"):
+            for beginning in ("vm-", "vm", other[:5], other):
+                said = client.get(path.format(beginning))
+                assert other not in said.text or other == beginning
+                # What there is of it is one sandbox, so a beginning names that one.
+                assert said.status_code == (200 if own.startswith(beginning) else 404)

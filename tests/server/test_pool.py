@@ -63,7 +63,7 @@ def test_any_other_wish_is_built_for(pooled: Served) -> None:
     assert pooled.create(limits={"timeout": "9s"}) not in waiting
 
 
-def test_one_that_waits_is_nobodys_to_see_or_use(pooled: Served) -> None:
+def test_a_waiting_sandbox_cannot_be_seen_or_used(pooled: Served) -> None:
     until(lambda: metric(pooled, "sandbox_pool_ready") == 2)
     listed = {one["id"] for one in pooled.http.get("/v1/sandboxes").json()["sandboxes"]}
     waiting = {

@@ -31,7 +31,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", urllib.parse.unquote(self.path.partition("to=")[2]))
         for name, value in (("Content-Length", str(len(body))), ("Set-Cookie", "evil=1"), ("X-Inside", "yes"),
                             ("Content-Security-Policy", "default-src *"), ("NEL", "{}"), ("Report-To", "{}"),
-                            ("Refresh", "0; url=/"), ("WWW-Authenticate", "Basic")):
+                            ("Refresh", "0; url=/"), ("WWW-Authenticate", "Basic"),
+                            ("Access-Control-Allow-Origin", "*"), ("Service-Worker-Allowed", "/"),
+                            ("X-Frame-Options", "ALLOWALL")):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -108,6 +110,8 @@ def test_its_redirect_takes_the_callers_token_nowhere_else(served: Served, liste
 def test_its_answer_can_neither_set_cookies_nor_run_as_a_page_of_the_server(served: Served, listening: str) -> None:
     headers = served.http.get(f"{listening}/").headers
     assert not {"set-cookie", "nel", "report-to", "refresh", "www-authenticate"} & set(headers)
+    assert not {"access-control-allow-origin", "service-worker-allowed"} & set(headers)
+    assert headers["x-frame-options"] == "DENY"
     assert headers["content-security-policy"] == "sandbox"
 
 
@@ -174,3 +178,28 @@ def test_metrics_count_sandboxes_and_requests(served: Served, box: str) -> None:
     assert 'sandbox_http_requests_total{status="200"}' in text
     some: Any = served.limited("read", sandboxes=[box])
     assert some.get("/metrics").status_code == 403
+
+
+FLOOD = r"""
+import socket
+server = socket.create_server(("127.0.0.1", 8082))
+print("ready", flush=True)
+while True:
+    line, _ = server.accept()
+    line.recv(65536)
+    try:
+        line.sendall(b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" * 5000 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    except OSError:
+        pass
+    line.close()
+"""
+
+
+def test_a_program_that_sends_interim_answers_without_end_is_given_up(served: Served, box: str) -> None:
+    command = {"command": ["/usr/bin/python3", "-c", FLOOD]}
+    told = {"Accept": "text/event-stream"}
+    with served.http.stream("POST", f"/v1/sandboxes/{box}/exec", json=command, headers=told) as answer:
+        lines = answer.iter_lines()
+        while "ready" not in next(lines):
+            pass
+        assert served.http.get(f"/v1/sandboxes/{box}/port/8082/").status_code == 502

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 
 from tests.server.browser import chromium, dashboard
 from tests.server.serving import Served
+from tests.signing.keys import ETHER, POLICY, transaction
+from tests.signing.signers import RunningSigner
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 SIZE = {"width": 1180, "height": 620}
+PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +62,13 @@ def test_a_picture_of_each_page(
         page.get_by_text("Live", exact=True).wait_for()
         waiting = served.start(f"/v1/sandboxes/{box}/exec", {"command": f"curl -s https://{host}/simple/"})
         page.locator(".ask").wait_for()
-        page.get_by_role("row").filter(has_text="fix-cart").get_by_text("MB").or_(
-            page.get_by_text("KB")
-        ).first.wait_for()
+        row = page.get_by_role("row").filter(has_text="fix-cart")
+        row.get_by_text(f"curl -s https://{host}").wait_for()
+        row.get_by_text(re.compile(r"^\d+ %$")).wait_for()
         page.screenshot(path=str(pictures / f"dashboard-{scheme}.png"))
+        page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+        page.screenshot(path=str((pictures if scheme == "dark" else tmp_path) / f"phone-{scheme}.png"))
+        page.set_viewport_size(SIZE)  # type: ignore[arg-type]
         page.locator(".ask").get_by_role("button", name="Deny").click()
         waiting.result(60)
         page.get_by_role("link", name="Record").click()
@@ -82,3 +89,19 @@ def test_a_picture_of_each_page(
         page.screenshot(path=str(others / f"terminal-{scheme}.png"))
     assert (pictures / f"dashboard-{scheme}.png").stat().st_size > 5000
     assert all((others / f"{name}-{scheme}.png").stat().st_size > 5000 for name in ("record", "terminal"))
+
+
+def test_a_picture_of_a_signature_that_waits(browser: Browser, pictures: Path, tmp_path: Path) -> None:
+    signer = RunningSigner(tmp_path / "s", POLICY)
+    served = Served(signer.home)
+    try:
+        with served.limited("sign", "read") as agent:
+            dear = {"requestId": "pay-invoice-17", "createdAt": 1700000000000, **transaction(value=str(ETHER // 20))}
+            assert agent.post("/api/sandbox/sign", json=dear).status_code == 202
+        with dashboard(browser, served, viewport={"width": 1180, "height": 420}) as page:
+            page.locator("article.signature").get_by_text("0.05 ETH").first.wait_for()
+            page.screenshot(path=str(pictures / "signing-light.png"))
+    finally:
+        served.end()
+        signer.end()
+    assert (pictures / "signing-light.png").stat().st_size > 5000

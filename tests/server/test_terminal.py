@@ -101,7 +101,7 @@ def test_who_leaves_ends_the_command_and_a_kept_one_goes_on(served: Served, box:
         assert "exit" in talk.end()
 
 
-def test_what_makes_no_sense_is_told_and_ends_it(served: Served, box: str) -> None:
+def test_an_invalid_message_is_reported_and_ends_it(served: Served, box: str) -> None:
     for start, word in (({"comand": 1}, "comand"), ({}, "needs a command"), ({"command": ["/no/such"]}, "no/such")):
         with talking(served, box, "exec", **start) as talk:
             assert word in talk.end()["error"]["message"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.policy.signing.fields import Malformed, decimal
+from sandbox.policy.signing.fields import MalformedField, decimal
 from tests.signing.keys import FRIEND, Bench
 
 ODD_AMOUNTS = ["-1", "+1", "0x10", "1e18", "1.0", "1.", ".5", "", " 1", "1 ", "01", "1_000", "١", "１", "1\n", "NaN",
@@ -33,7 +33,7 @@ def test_an_amount_in_any_other_spelling_is_refused(bench: Bench, field: str, va
 def test_what_is_read_as_an_amount_is_spelt_as_python_spells_it(text: str) -> None:
     try:
         found = decimal("value", text)
-    except Malformed:
+    except MalformedField:
         return
     assert str(found) == text
 

@@ -238,7 +238,7 @@ def test_the_record_has_hashes_and_reasons_and_no_signature(tmp_path: Path) -> N
     assert signed.signature[4:] not in str(entries)
 
 
-def test_only_so_many_wait(tmp_path: Path) -> None:
+def test_the_number_that_can_wait_is_limited(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     waiting = [bench.ask(**DEAR) for _ in range(17)]
     assert [one.pending for one in waiting] == [True] * 16 + [False]

@@ -34,7 +34,7 @@ def test_whatever_is_read_is_what_python_reads(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"a":1,"a":1}', '{"a":{"b":1,"b":2}}', "1.0", "1e3", "NaN", "[Infinity]", "9" * 81, "[" * 33]
+    "text", ['{"a":1,"a":1}', '{"a":{"b":1,"b":2}}', "1.0", "1e3", "NaN", "[Infinity]", "9" * 81, "[" * 33, "-0"]
 )
 def test_what_could_mean_two_things_is_refused(text: str) -> None:
     with pytest.raises(strict_json.NotJson):

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.config.model import State
 from sandbox.config.state_names import home_path, plain_name
-from sandbox.state.places import directory, outermost
+from sandbox.state.paths import directory, outermost
 from sandbox.state.writing import LARGEST, read, write
 
 
@@ -37,7 +37,7 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     assert os.listdir(outside) == ["file"]
 
 
-def test_what_is_no_file_of_bounded_size_is_not_read(tmp_path: Path) -> None:
+def test_only_a_file_of_bounded_size_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "large").write_bytes(b"x" * (LARGEST + 1))
     (tmp_path / "directory").mkdir()

@@ -17,6 +17,7 @@ import sandbox.vfs.apply  # noqa: F401  # its import is no part of what is count
 from sandbox import Sandbox
 from sandbox.config.rmtree import remove_tree
 from sandbox.vfs.workspace import Workspace
+from sandbox.vfs.workspace_layers import place_of
 from tests.vfs import sequences
 
 pytestmark = pytest.mark.walls
@@ -72,6 +73,7 @@ class Scene:
         ]
         kept = json.loads((self.overlay / "overlay.json").read_text())
         kept["started_ns"] = max(one.st_ctime_ns for one in told)
+        kept["place"] = place_of(str(self.project))
         (self.overlay / "overlay.json").write_text(json.dumps(kept))
         while os.stat(self.overlay).st_ctime_ns <= kept["started_ns"]:  # the file system's clock moves on
             os.utime(self.overlay)

@@ -25,7 +25,7 @@ def watched(place: Path, *acts: object) -> list[tuple[str, str, int]]:
     return told
 
 
-def test_each_change_is_told_in_order(tmp_path: Path) -> None:
+def test_each_change_is_reported_in_order(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     told = watched(
         tmp_path,
@@ -61,7 +61,7 @@ def test_directories_made_or_moved_later_are_watched_too(tmp_path: Path) -> None
     assert {"/w/new/later", "/w/aside/moved/later"} & set(paths)
 
 
-def test_what_leaves_the_tree_is_told_as_removed(tmp_path: Path) -> None:
+def test_what_leaves_the_tree_is_reported_as_removed(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     (tmp_path / "w/x").write_text("x")
     assert watched(tmp_path / "w", lambda: (tmp_path / "w/x").rename(tmp_path / "x")) == [("remove", "/w/x", 0)]
@@ -78,7 +78,7 @@ def test_a_link_is_never_looked_through(tmp_path: Path) -> None:
     assert watched(tmp_path / "w", act) == [("create", "/w/l", 0)]
 
 
-def test_a_sandbox_tells_what_tenants_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_reports_what_tenants_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
     project = tmp_path / "project"
     project.mkdir()
@@ -92,7 +92,7 @@ def test_a_sandbox_tells_what_tenants_change(tmp_path: Path, monkeypatch: pytest
     assert any(file["path"] == "/m/d/y" for file in files)
 
 
-def test_an_overlay_project_tells_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overlay_project_reports_changes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
     (tmp_path / "project").mkdir()
     config = {"filesystem": {"root": str(tmp_path / "project"), "overlay": True}, "vfs": {"file_events": True}}

@@ -88,7 +88,7 @@ def test_what_was_denied_did_not_happen() -> None:
     assert below.read_file("/a") == b"kept"
 
 
-def test_file_events_tell_what_changed_with_the_size_written() -> None:
+def test_file_events_have_what_changed_and_the_size_written() -> None:
     told: list[tuple[str, str, int]] = []
     provider = HookedProvider(MemoryProvider(), mount="/w", emit=lambda *event: told.append(event))
     handle = provider.create("/f", 0o644)

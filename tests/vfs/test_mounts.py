@@ -95,7 +95,7 @@ def test_nothing_of_the_making_is_left_in_sight(make: Make, host: Path) -> None:
     assert not [name for name in out(sandbox, "ls -a / /run /dev").split() if "vfs" in name or "fuse" in name]
 
 
-def test_how_each_directory_is_made_is_told(make: Make, host: Path) -> None:
+def test_the_result_says_how_each_directory_is_made(make: Make, host: Path) -> None:
     sandbox = make({"/m": {"type": "memory"}, "/h": {"type": "readonly", "host_path": str(host)}})
     told = subprocess.run(
         [sys.executable, "-m", "sandbox", "get", sandbox.id], capture_output=True, text=True, check=True
@@ -204,7 +204,7 @@ def test_a_tenant_cannot_get_out_through_a_hooked_host_directory(make: Make, hos
 
 
 @needs_fuse
-def test_a_provider_that_fails_harms_nobody_else(make: Make) -> None:
+def test_a_provider_that_fails_affects_nobody_else(make: Make) -> None:
     class Bad(MemoryProvider):
         def stat(self, path: str) -> FileInfo:
             if path == "/bad":

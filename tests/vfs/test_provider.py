@@ -137,7 +137,7 @@ def test_rename_refuses_what_posix_refuses(provider: Provider) -> None:
             provider.rename(old, new)
 
 
-def test_links_are_told_and_not_followed(provider: Provider) -> None:
+def test_links_are_shown_and_not_followed(provider: Provider) -> None:
     provider.symlink("../../etc/passwd", "/l")
     assert provider.readlink("/l") == "../../etc/passwd"
     assert provider.stat("/l").is_symlink
@@ -181,7 +181,7 @@ def test_names_that_are_not_utf8_work(provider: Provider) -> None:
     assert get(provider, f"/{name}") == b"x"
 
 
-def test_space_is_told(provider: Provider) -> None:
+def test_space_is_reported(provider: Provider) -> None:
     space = provider.statfs()
     assert 0 <= space.free <= space.total
 

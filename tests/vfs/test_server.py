@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from sandbox.guest import cbor
 from sandbox.vfs import protocol
 from sandbox.vfs.memory import MemoryProvider
-from sandbox.vfs.protocol import BrokenFrame, Op
+from sandbox.vfs.protocol import BrokenFrame, ProviderOp
 from sandbox.vfs.provider import Provider
-from sandbox.vfs.provider_server import MOST_HANDLES, Server, serve
+from sandbox.vfs.provider_server import MOST_HANDLES, ProviderServer, serve
 from sandbox.vfs.readonly import ReadonlyProvider
 from sandbox.vfs.realfs import RealFSProvider
 from sandbox.vfs.remote_provider import RemoteProvider
@@ -47,7 +47,7 @@ def test_both_sides_speak_the_same_bytes(vector: dict[str, Any]) -> None:
 
 def test_the_numbers_of_the_first_version_never_change() -> None:
     first = "LOOKUP GETATTR SETATTR READ WRITE CREATE MKDIR UNLINK RMDIR RENAME OPEN RELEASE READDIR FSYNC"
-    assert " ".join(Op(number).name for number in range(14)) == first
+    assert " ".join(ProviderOp(number).name for number in range(14)) == first
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def served(tmp_path: Path) -> Iterator[tuple[MemoryProvider, str]]:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
-    server = Server(provider, listener)
+    server = ProviderServer(provider, listener)
     yield provider, path
     server.close()
 
@@ -124,7 +124,7 @@ HOSTILE = {
 def test_a_broken_frame_ends_the_connection_and_nothing_else(served: tuple[MemoryProvider, str], frame: bytes) -> None:
     _, path = served
     stream = connect(path)
-    protocol.send(stream, {"op": Op.HELLO.value, "fh": 1})
+    protocol.send(stream, {"op": ProviderOp.HELLO.value, "fh": 1})
     assert protocol.receive(stream) == {"err": 0, "fh": 1, "flags": 2}
     stream.sendall(frame)
     stream.shutdown(socket.SHUT_WR)
@@ -152,14 +152,14 @@ def test_what_cannot_be_done_is_answered(
 ) -> None:
     _, path = served
     stream = connect(path)
-    protocol.send(stream, {"op": Op.HELLO.value, "fh": 1})
+    protocol.send(stream, {"op": ProviderOp.HELLO.value, "fh": 1})
     protocol.receive(stream)
     protocol.send(stream, {**request_, "id": 9})
     assert protocol.receive(stream) == {"err": -number, "id": 9}
     stream.close()
 
 
-def test_whoever_does_not_greet_is_not_answered(served: tuple[MemoryProvider, str]) -> None:
+def test_a_client_that_does_not_greet_is_not_answered(served: tuple[MemoryProvider, str]) -> None:
     stream = connect(served[1])
     protocol.send(stream, {"op": 0, "path": "/a"})
     assert protocol.receive(stream) is None
@@ -241,7 +241,7 @@ def test_no_request_breaks_the_server(fields: dict[str, Any], op: int) -> None:
     from sandbox.vfs.provider_server import _Line
 
     line = _Line(MemoryProvider(size=1 << 20))
-    line.answer({"op": Op.HELLO.value, "fh": 1})
+    line.answer({"op": ProviderOp.HELLO.value, "fh": 1})
     try:
         answer = line.answer({"op": op, **fields})
     except BrokenFrame:
@@ -315,17 +315,17 @@ def test_a_nul_from_a_client_in_another_language_fails_that_request_alone() -> N
         thread = Thread(target=serve, args=(MemoryProvider(), theirs))
         thread.start()
         for request in (
-            {"op": Op.HELLO.value, "fh": 1},
-            {"op": Op.LOOKUP.value, "path": "/a\0b"},
-            {"op": Op.MKDIR.value, "path": b"/\0"},
-            {"op": Op.RENAME.value, "path": "/x", "to": "/\0"},
-            {"op": Op.LOOKUP.value, "path": 5},
+            {"op": ProviderOp.HELLO.value, "fh": 1},
+            {"op": ProviderOp.LOOKUP.value, "path": "/a\0b"},
+            {"op": ProviderOp.MKDIR.value, "path": b"/\0"},
+            {"op": ProviderOp.RENAME.value, "path": "/x", "to": "/\0"},
+            {"op": ProviderOp.LOOKUP.value, "path": 5},
         ):
             protocol.send(ours, request)
             answer = protocol.receive(ours)
             assert answer is not None
-            assert answer["err"] == (0 if request["op"] == Op.HELLO.value else -errno.EINVAL)
-        protocol.send(ours, {"op": Op.LOOKUP.value, "path": "/"})
+            assert answer["err"] == (0 if request["op"] == ProviderOp.HELLO.value else -errno.EINVAL)
+        protocol.send(ours, {"op": ProviderOp.LOOKUP.value, "path": "/"})
         answer = protocol.receive(ours)
         assert answer is not None
         assert answer["err"] == 0

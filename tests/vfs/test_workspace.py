@@ -18,6 +18,7 @@ from sandbox.errors import NotFound, SandboxError
 from sandbox.vfs.changes import Change
 from sandbox.vfs.review import printable, summary, unified
 from sandbox.vfs.workspace import Workspace
+from sandbox.vfs.workspace_layers import place_of
 
 pytestmark = pytest.mark.walls
 
@@ -55,7 +56,7 @@ def test_the_project_is_seen_and_not_touched(sandbox: Sandbox, project: Path) ->
     assert sandbox.exec("cat a; ls").stdout == "one\nmore\na\nlink\nnew\n"
 
 
-def test_every_kind_of_change_is_told(sandbox: Sandbox) -> None:
+def test_every_kind_of_change_is_listed(sandbox: Sandbox) -> None:
     found = do(
         sandbox,
         "echo more >> a; rm b; rm -r sub; mkdir sub; echo y > sub/y; ln -sf b link; mkdir -p n/m; echo z > n/m/z",
@@ -73,7 +74,7 @@ def test_every_kind_of_change_is_told(sandbox: Sandbox) -> None:
     }
 
 
-def test_a_mode_alone_is_a_change_and_a_touched_file_is_none(sandbox: Sandbox) -> None:
+def test_a_mode_alone_is_a_change_and_a_touched_file_is_not(sandbox: Sandbox) -> None:
     found = do(sandbox, "chmod 755 a; touch b; echo two > b; chmod 700 sub")
     assert {path: change.kind for path, change in found.items()} == {"a": "mode", "sub": "mode"}
     assert summary(found["a"]) == "m a mode 644 -> 755"
@@ -242,7 +243,7 @@ def test_names_and_contents_cannot_act_on_a_terminal(sandbox: Sandbox) -> None:
     assert printable("\x1b[2J\u202e\udcff") == r"\x1b[2J\u202e\udcff"
 
 
-def test_binary_and_large_files_are_told_by_size(sandbox: Sandbox) -> None:
+def test_binary_and_large_files_are_listed_by_size(sandbox: Sandbox) -> None:
     found = do(sandbox, r"printf '\0\1' > bin; head -c 3000000 /dev/zero | tr '\0' x > large; printf '\377' > latin")
     workspace = sandbox._workspace()
     assert list(unified(workspace, found["bin"])) == ["(binary file: none -> 2 bytes)"]
@@ -453,7 +454,7 @@ def test_a_file_system_that_is_mounted_on_the_host_is_never_deleted(sandbox: San
     workspace = sandbox._workspace()
     do(sandbox, "echo x > p")
     Path(workspace.directory, "upper", "p").unlink()
-    workspace.root = "/"
+    workspace.root, workspace._place = "/", place_of("/")
     os.mkdir(Path(workspace.directory, "upper", "proc"))
     Path(workspace.directory, "upper", "proc", "x").write_text("x")
     assert [(change.path, change.impossible) for change in workspace.changes()] == [
@@ -488,6 +489,49 @@ def test_apply_takes_no_repository_away(project: Path, attack: str) -> None:
     git("fsck", "--strict")
     assert git("log", "--all", "--format=%H %D") == before
     assert git("log", "--format=%s", "main", at=project / "bare.git") == "not pushed yet\n"
+
+
+def test_a_file_for_which_there_is_no_room_does_not_keep_the_others_from_being_applied(project: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        assert sandbox.exec("head -c 3000000 /dev/zero > a; echo more >> b; echo new > new").ok
+    script = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (1_000_000, r.RLIM_INFINITY)); "
+    script += f"from sandbox.cli.main import main; main(['apply', '--yes', {sandbox.id!r}])"
+    done = subprocess.run([sys.executable, "-c", script], cwd=project, capture_output=True, text=True)
+    assert "not applied: a: file too large" in done.stderr.lower() and "exists" not in done.stderr
+    assert (project / "a").read_text() == "one\n"
+    assert (project / "b").read_text() == "two\nmore\n"
+    assert (project / "new").read_text() == "new\n"
+    assert sorted(os.listdir(project)) == ["a", "b", "link", "new", "sub"]
+
+
+@pytest.mark.parametrize("replacement", ["link", "directory"])
+def test_nothing_is_applied_to_another_directory_that_has_the_projects_path_by_then(
+    project: Path, tmp_path: Path, replacement: str
+) -> None:
+    other = tmp_path / "other"
+    (other / "sub").mkdir(parents=True)
+    (other / "a").write_text("not of that project\n")
+    (other / "sub/x").write_text("not of that project\n")
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        assert sandbox.exec("echo changed > a; rm -r sub; echo new > new").ok
+    moved = project.rename(tmp_path / "moved")
+    if replacement == "link":
+        project.symlink_to(other)
+    else:
+        other.rename(project)
+    for act in (sandbox.changes, sandbox.apply, lambda: sandbox.apply(["a"], overwrite=True)):
+        with pytest.raises(SandboxError, match="not the directory any more"):
+            act()
+    assert (project / "a").read_text() == (project / "sub/x").read_text() == "not of that project\n"
+    assert sorted(os.listdir(project)) == ["a", "sub"]
+    if replacement == "link":
+        project.unlink()
+    else:
+        project.rename(other)
+    moved.rename(project)
+    assert not sandbox.apply().refused
+    assert (project / "a").read_text() == "changed\n"
+    assert sorted(os.listdir(project)) == ["a", "b", "link", "new"]
 
 
 def test_a_discarded_file_is_neither_shown_nor_applied_until_it_changes_again(sandbox: Sandbox, project: Path) -> None:
@@ -526,3 +570,71 @@ def test_discard_of_a_new_file_named_like_the_beginning_of_the_id_keeps_the_othe
     command("apply", project=project)
     applied = {digit for digit in digits if (project / digit).is_file() and (project / digit).read_text() == "new\n"}
     assert applied == set(digits) - {name}
+
+
+@pytest.mark.parametrize("overlay", [True, False])
+def test_a_directory_that_its_owner_closed_stays_closed(project: Path, overlay: bool) -> None:
+    # A soak as an ordinary user found it: looking for repositories opened the directory, for good.
+    closed = project / "closed"
+    (closed / "inner").mkdir(parents=True)
+    closed.chmod(0)
+    with Sandbox({"filesystem": {"root": str(project), "overlay": overlay}}) as sandbox:
+        sandbox.exec("git init -q sub; echo a > new", check=True)
+        if overlay:
+            sandbox.changes()
+            sandbox.apply()
+    assert stat.S_IMODE(closed.stat().st_mode) == 0
+    closed.chmod(0o700)
+
+
+def test_files_that_a_tenant_closed_are_applied_with_their_modes(project: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        sandbox.exec("echo f > f; echo g > g; ln g h; chmod 000 f g", check=True)
+    done = Workspace.find(os.environ["SANDBOX_HOME"], sandbox.id, ended=True).apply()
+    assert (done.refused, sorted(done.applied)) == ([], ["f", "g", "h"])
+    assert [stat.S_IMODE((project / name).stat().st_mode) for name in "fgh"] == [0, 0, 0]
+
+
+def test_an_apply_that_was_killed_before_it_opened_a_closed_directory_does_no_harm(project: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        sandbox.exec("mkdir d; echo a > d/a; chmod 000 d", check=True)
+    overlay = Path(os.environ["SANDBOX_HOME"], "vms", sandbox.id, "overlay")
+    (overlay / "modes").write_text(f"0 {b'/d'.hex()}\n")  # noted, and then killed
+    done = Workspace.find(os.environ["SANDBOX_HOME"], sandbox.id, ended=True).apply()
+    assert (done.refused, sorted(done.applied)) == ([], ["d", "d/a"])
+    assert stat.S_IMODE((project / "d").stat().st_mode) == 0
+    (project / "d").chmod(0o700)
+    assert (project / "d/a").read_text() == "a\n"
+
+
+MOVE = """
+import os
+os.mkdir("middle")
+for number in range(500):  # it takes a while to get from first to last
+    open(f"middle/{number}", "w").close()
+print(flush=True)
+while True:
+    os.rename("first/file", "last/file")
+    os.rename("last/file", "first/file")
+"""
+
+
+@pytest.mark.parametrize("by", ["library", "command line"])
+def test_what_is_applied_while_tenants_run_is_how_it_was_at_one_moment(by: str, project: Path) -> None:
+    for name in ("first", "last"):
+        (project / name).mkdir()
+    (project / "first/file").write_text("kept")
+    command = [sys.executable, "-m", "sandbox", "apply", "--yes"]
+    with (
+        Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox,
+        sandbox.spawn(["/usr/bin/python3", "-c", MOVE]) as moving,
+    ):
+        moving.read()
+        for turn in range(20 if by == "library" else 4):
+            if by == "library":
+                assert sandbox.apply().refused == [], turn
+            else:
+                done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+                assert done.returncode == 0, done.stderr
+            assert [one.read_text() for one in project.glob("*/file")] == ["kept"], turn
+        moving.kill()

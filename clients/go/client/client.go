@@ -64,6 +64,7 @@ type Event struct {
 	ExecStart *sandbox.ExecStartEvent
 	Exec      *sandbox.ExecEvent
 	Log       *sandbox.LogEvent
+	Ask       *sandbox.Ask
 	Lifecycle *sandbox.LifecycleEvent
 }
 
@@ -120,6 +121,8 @@ func flat(event sandbox.Event) Event {
 		flat.Type, flat.Exec = "exec", e
 	case *sandbox.LogEvent:
 		flat.Type, flat.Log = "log", e
+	case *sandbox.Ask:
+		flat.Type, flat.Ask = "ask", e
 	case *sandbox.LifecycleEvent:
 		flat.Type, flat.Lifecycle = "lifecycle", e
 	}

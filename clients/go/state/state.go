@@ -23,7 +23,8 @@ type VMState struct {
 	Config    json.RawMessage `json:"config"` // set by Get only
 }
 
-// StateManager gives access to the registry. An id may be shortened while it is unique.
+// StateManager gives access to the registry. An id may be shortened while it is unique; errors.Is finds
+// sandbox.ErrNotFound in the error when no sandbox, or more than one, has it.
 type StateManager struct{}
 
 // NewStateManager uses the registry that the `sandbox` command uses: $SANDBOX_HOME, or ~/.sandbox.
@@ -45,7 +46,7 @@ func (m *StateManager) Get(id string) (VMState, error) { return m.GetContext(con
 // GetContext is Get with a context.
 func (m *StateManager) GetContext(ctx context.Context, id string) (VMState, error) {
 	var found VMState
-	err := command.Ask(ctx, &found, "get", "--", id)
+	err := command.AskAbout(ctx, &found, id, "get")
 	return found, err
 }
 
@@ -54,7 +55,7 @@ func (m *StateManager) Kill(id string) error { return m.KillContext(context.Back
 
 // KillContext is Kill with a context.
 func (m *StateManager) KillContext(ctx context.Context, id string) error {
-	return command.Ask(ctx, nil, "kill", "--", id)
+	return command.AskAbout(ctx, nil, id, "kill")
 }
 
 // Remove deletes the entry of a sandbox that has ended.
@@ -62,7 +63,7 @@ func (m *StateManager) Remove(id string) error { return m.RemoveContext(context.
 
 // RemoveContext is Remove with a context.
 func (m *StateManager) RemoveContext(ctx context.Context, id string) error {
-	return command.Ask(ctx, nil, "rm", "--", id)
+	return command.AskAbout(ctx, nil, id, "rm")
 }
 
 // Prune deletes the entries of all sandboxes that have ended, and what crashed ones left behind. It returns their ids.

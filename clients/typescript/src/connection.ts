@@ -22,6 +22,7 @@ interface Unsent {
 const LINE_LIMIT = 64 * 2 ** 20; // the server's
 const ANSWER_LIMIT = 256 * 2 ** 20; // bytes of a line that we take: the server's, too
 const HOOKS = 4096; // that may be under way at once
+const PATIENCE = 5_000; // milliseconds for the other side's end when nobody waits for it any more
 const UNDER_WAY = 96 * 2 ** 20; // bytes of unanswered requests; the server takes 128 MiB and drops what is over
 
 /** @internal One JSON-RPC conversation: requests go out, answers go to whoever waits for them. */
@@ -112,6 +113,13 @@ export class Connection implements Owner {
     } finally {
       this.keepAlive(-1);
     }
+  }
+
+  /** As `close`, for a caller that waits no longer. Another side that does not go by itself is left, or killed. */
+  abandon(): void {
+    this.transport.end();
+    const late = setTimeout(() => this.transport.kill(), PATIENCE).unref();
+    void this.over.then(() => clearTimeout(late));
   }
 
   private sendWaiting(): void {

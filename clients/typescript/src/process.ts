@@ -1,4 +1,5 @@
 import type { Readable, Writable } from 'node:stream';
+import { unlessAborted } from './abort.js';
 import { Answers } from './answers.js';
 import type { Connection, Json } from './connection.js';
 import { base64, type CallOptions } from './options.js';
@@ -80,7 +81,7 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
    * call gives the same result. Aborting `signal` ends the wait, not the command. */
   async wait(options: CallOptions & { maxOutput?: number | undefined } = {}): Promise<ExecResult> {
     this.waited ??= this.collect(options.maxOutput);
-    return options.signal ? unlessAborted(this.waited, options.signal) : this.waited;
+    return unlessAborted(this.waited, options.signal);
   }
 
   /** Gives the command input; resolves when the command has been given all of it. */
@@ -151,20 +152,5 @@ export function* consumed(answers: Answers, answer: Json): Generator<Chunk, void
     } finally {
       answers.consumed(chunk.data.length);
     }
-  }
-}
-
-async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
-  let stop = () => {};
-  const aborted = new Promise<never>((_, reject) => {
-    const abort = () => reject(signal.reason);
-    signal.addEventListener('abort', abort, { once: true });
-    stop = () => signal.removeEventListener('abort', abort);
-  });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    stop();
   }
 }

@@ -121,12 +121,13 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
    * SandboxError when the server cannot be reached. */
   static async connect(url: string, token: string, options: ConnectOptions = {}): Promise<Sandbox> {
     const { id, config = {}, certificates, ...rest } = options;
-    const place = (path: string): Promise<Transport> => connectServer(url.replace(/\/+$/, '') + path, token, certificates);
+    const place = (path: string): Promise<Transport> =>
+      connectServer(url.replace(/\/+$/, '') + path, token, certificates, rest.signal);
     if (id === undefined) return Sandbox.begin('create', config, config as Json, rest, () => place('/v1/rpc'));
     onlyKnown(rest, 'signal');
     rest.signal?.throwIfAborted();
     const connection = new Connection(await place(`/v1/sandboxes/${encodeURIComponent(id)}/rpc`));
-    return Sandbox.over(connection, false, () => connection.call('info', {}, rest));
+    return Sandbox.over(connection, false, rest.signal, () => connection.call('info', {}, rest));
   }
 
   private static async begin(
@@ -142,7 +143,7 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
     options.signal?.throwIfAborted();
     const connection = new Connection(await start());
     if (hooks) connection.onHook = (asked) => hooks.answer(asked);
-    return Sandbox.over(connection, true, () =>
+    return Sandbox.over(connection, true, options.signal, () =>
       connection.call(method, { ...params, ...(hooks ? { hooks: hooks.names } : {}) }, options),
     );
   }
@@ -153,14 +154,23 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
     options.signal?.throwIfAborted();
     const [transport, found] = await reach(id);
     const connection = new Connection(transport);
-    return Sandbox.over(connection, false, async () => ({ ...(await connection.call('info', {}, options)), id: found }));
+    return Sandbox.over(connection, false, options.signal, async () => ({
+      ...(await connection.call('info', {}, options)),
+      id: found,
+    }));
   }
 
-  private static async over(connection: Connection, owned: boolean, ask: () => Promise<Json>): Promise<Sandbox> {
+  private static async over(
+    connection: Connection,
+    owned: boolean,
+    signal: AbortSignal | undefined,
+    ask: () => Promise<Json>,
+  ): Promise<Sandbox> {
     try {
       return new Sandbox(connection, (await ask()) as unknown as Created, owned);
     } catch (problem) {
-      await connection.close();
+      if (signal?.aborted) connection.abandon();
+      else await connection.close();
       throw problem;
     }
   }

@@ -3,6 +3,7 @@ import * as http from 'node:http';
 import * as https from 'node:https';
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
+import { unlessAborted } from './abort.js';
 import { fromRefusal, SandboxError } from './errors.js';
 import type { Transport } from './transport.js';
 
@@ -20,7 +21,12 @@ const UNREAD = 2 ** 20; // bytes of ours that a server which keeps asking may le
 
 /** @internal A WebSocket as two byte streams. Node makes the connection, by HTTP's own upgrade; the frames (RFC 6455) are ours,
  * because Node 20 has no WebSocket and those of later ones send no header. Rejects with what the server said. */
-export async function connectServer(url: string, token: string, certificates?: string): Promise<Transport> {
+export async function connectServer(
+  url: string,
+  token: string,
+  certificates?: string,
+  signal?: AbortSignal,
+): Promise<Transport> {
   const place = new URL(url);
   if (place.protocol !== 'https:' && place.protocol !== 'http:') {
     throw new SandboxError(`the server's address is https://HOST[:PORT], not ${JSON.stringify(url)}`, 'INVALID');
@@ -37,7 +43,7 @@ export async function connectServer(url: string, token: string, certificates?: s
     place.protocol === 'https:'
       ? https.request(place, { headers, agent: false, ...(certificates === undefined ? {} : { ca: certificates }) })
       : http.request(place, { headers, agent: false });
-  const [socket, early] = await upgraded(request, key, place.origin);
+  const [socket, early] = await unlessAborted(upgraded(request, key, place.origin), signal, () => request.destroy());
   socket.setNoDelay(true);
   const stream = new Frames(socket, early);
   const gone = new Promise<undefined>((resolve) => socket.once('close', () => resolve(undefined)));

@@ -82,7 +82,7 @@ describe('a command', () => {
     assert.equal((await sandbox.exec('pwd')).stdout, `${sandbox.directory}\n`);
   });
 
-  it('refuses options that do not exist, and times that are none', async () => {
+  it('refuses options that do not exist, and invalid times', async () => {
     await assert.rejects(sandbox.exec('true', { timeuot: 1 } as object), /unknown option "timeuot"/);
     await assert.rejects(sandbox.exec('true', { timeout: Number.NaN }), RangeError);
     await assert.rejects(sandbox.exec('true', { cwd: '/', workingDir: '/' }), /given twice/);

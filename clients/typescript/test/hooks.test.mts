@@ -40,7 +40,7 @@ describe('a hook on requests', () => {
     assert.deepEqual(received, ['POST / []']);
   });
 
-  it('may replace the body, and leaves it alone when it returns none', async () => {
+  it('may replace the body, and leaves it alone when it returns no body', async () => {
     await send({ onRequest: (request) => ({ ...request, body: Buffer.from('less') }) });
     assert.deepEqual(received, ['POST / [less]']);
     await send({ onRequest: () => ({}) });

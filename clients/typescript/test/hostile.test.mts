@@ -23,26 +23,40 @@ function flood(socket: Socket, piece: Buffer): void {
   more();
 }
 
+/** The answer of a server that speaks WebSocket. */
+function accepting(key: string | undefined): string {
+  const accept = createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
+  const head = ['HTTP/1.1 101 .', 'Upgrade: websocket', 'Connection: Upgrade', `Sec-WebSocket-Accept: ${accept}`];
+  return `${head.join('\r\n')}\r\n\r\n`;
+}
+
 /** What connecting to a server says that speaks WebSocket and then does `then`. */
 async function connecting(then: (socket: Socket) => void): Promise<unknown> {
   const server = createServer();
   server.on('upgrade', (request, socket) => {
-    const accept = createHash('sha1').update(`${request.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`);
-    const head = ['HTTP/1.1 101 .', 'Upgrade: websocket', 'Connection: Upgrade', `Sec-WebSocket-Accept: ${accept.digest('base64')}`];
-    socket.write(`${head.join('\r\n')}\r\n\r\n`);
+    socket.write(accepting(request.headers['sec-websocket-key']));
     socket.on('data', (data: Buffer) => data[0] === 0x88 && socket.end()); // it leaves
     then(socket as Socket);
   });
   return asking(server);
 }
 
-async function asking(server: Server): Promise<unknown> {
+/** A server that answers nothing at all, or speaks WebSocket and then answers nothing. */
+function silent(upgrades: boolean): Server {
+  const server = createServer(() => {});
+  server.on('upgrade', (request, socket) => {
+    if (upgrades) socket.write(accepting(request.headers['sec-websocket-key']));
+  });
+  return server;
+}
+
+async function asking(server: Server, signal?: AbortSignal): Promise<unknown> {
   const sockets = new Set<Socket>();
   server.on('connection', (socket) => sockets.add(socket.on('error', () => {})));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   try {
     const { port } = server.address() as AddressInfo;
-    return await Sandbox.connect(`http://127.0.0.1:${port}`, 'token').catch((problem: unknown) => problem);
+    return await Sandbox.connect(`http://127.0.0.1:${port}`, 'token', { signal }).catch((problem: unknown) => problem);
   } finally {
     for (const one of sockets) one.destroy();
     server.close();
@@ -92,6 +106,15 @@ describe('a hostile server', () => {
     const problem = await asking(server);
     assert.ok(problem instanceof DeniedError && problem instanceof SandboxError);
   });
+
+  for (const [what, upgrades] of Object.entries({ nothing: false, 'nothing after its greeting': true })) {
+    it(`that says ${what} is left when the signal is aborted`, async () => {
+      const controller = new AbortController();
+      const server = silent(upgrades);
+      server.once('upgrade', () => setImmediate(() => controller.abort(new Error('enough'))));
+      assert.equal(String(await asking(server, controller.signal)), 'Error: enough');
+    });
+  }
 
   it('that sends a frame byte by byte is understood', async () => {
     const said = JSON.stringify({ jsonrpc: '2.0', id: 1, error: { code: -32000, message: 'no' } });

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import {
   ClosedError,
   ConfigError,
+  Desktop,
   FileError,
   getSandbox,
   getVm,
@@ -11,17 +14,24 @@ import {
   listSandboxes,
   NotFoundError,
   NotStartedError,
+  Process,
+  prune,
+  runWithConfig,
   Sandbox,
   type Event,
 } from '../src/index.mjs';
-import { awake, run } from './programs.mjs';
+import { awake, eventually, run, temporaryDirectory } from './programs.mjs';
+
+const members = (of: object): [string, PropertyDescriptor][] => Object.entries(Object.getOwnPropertyDescriptors(of));
+/** Methods that no program sees: the types hide them. */
+const INTERNAL = new Set(['begin', 'over', 'execWatched', 'feed', 'process', 'stream', 'tell', 'collect', 'ask', 'do', 'bytes']);
 
 describe('a sandbox', () => {
   let sandbox: Sandbox;
   before(async () => (sandbox = await Sandbox.create()));
   after(() => sandbox.close());
 
-  it('tells when commands start and end, to the fraction of a second', async () => {
+  it('reports when commands start and end, to the fraction of a second', async () => {
     const told: Event[] = [];
     const ended = new Promise<void>((resolve) => {
       const stop = sandbox.onEvent((event) => {
@@ -70,10 +80,17 @@ describe('a sandbox', () => {
 
   it('ends every call when its signal is aborted, and runs on', async () => {
     const aborted = AbortSignal.abort(new Error('not now'));
+    await using process = await sandbox.spawn('exec sleep 1000');
     const calls: (() => Promise<unknown>)[] = [
       () => Sandbox.create({}, { signal: aborted }),
       () => Sandbox.attach(sandbox.id, { signal: aborted }),
+      () => Sandbox.restore('x', {}, { signal: aborted }),
+      () => Sandbox.connect('http://127.0.0.1:1', 'token', { signal: aborted }),
       () => listSandboxes({ signal: aborted }),
+      () => getSandbox(sandbox.id, { signal: aborted }),
+      () => killSandbox(sandbox.id, { signal: aborted }),
+      () => prune({ signal: aborted }),
+      () => runWithConfig({}, ['run', 'true'], { signal: aborted }),
       () => sandbox.exec('true', { signal: aborted }),
       () => sandbox.spawn('true', { signal: aborted }),
       () => sandbox.connect('x', { signal: aborted }),
@@ -98,8 +115,50 @@ describe('a sandbox', () => {
       () => sandbox.dial(80, { signal: aborted }),
       () => sandbox.stats({ signal: aborted }),
       () => sandbox.extend({ signal: aborted }),
+      () => sandbox.execStream('true', { signal: aborted }).next(),
+      () => sandbox.chmod('/tmp', 0o755, { signal: aborted }),
+      () => sandbox.asks({ signal: aborted }),
+      () => sandbox.answer(1, 'deny', { signal: aborted }),
+      () => sandbox.browser({ signal: aborted }),
+      () => sandbox.pause({ signal: aborted }),
+      () => sandbox.resume({ signal: aborted }),
+      () => sandbox.checkpoint('x', { signal: aborted }),
+      () => sandbox.fork(1, { signal: aborted }),
+      () => process.wait({ signal: aborted }),
+      () => process.write('x', { signal: aborted }),
+      () => process.closeStdin({ signal: aborted }),
+      () => process.signal('TERM', { signal: aborted }),
+      () => process.resize(1, 1, { signal: aborted }),
+      () => process.cancel({ signal: aborted }),
+      () => sandbox.desktop.start({ signal: aborted }),
+      () => sandbox.desktop.size({ signal: aborted }),
+      () => sandbox.desktop.screenshot(undefined, { signal: aborted }),
+      () => sandbox.desktop.windows({ signal: aborted }),
+      () => sandbox.desktop.click(1, 1, 'left', 1, { signal: aborted }),
+      () => sandbox.desktop.doubleClick(1, 1, { signal: aborted }),
+      () => sandbox.desktop.move(1, 1, { signal: aborted }),
+      () => sandbox.desktop.drag([{ x: 1, y: 1 }], 'left', { signal: aborted }),
+      () => sandbox.desktop.scroll(1, 1, 0, 1, { signal: aborted }),
+      () => sandbox.desktop.pointer({ signal: aborted }),
+      () => sandbox.desktop.type('x', { signal: aborted }),
+      () => sandbox.desktop.keypress('x', { signal: aborted }),
+      () => sandbox.desktop.recordAudio(250, { signal: aborted }),
+      () => sandbox.desktop.playAudio(new Uint8Array(), 'wav', { signal: aborted }),
+      () => sandbox.desktop.startVideo(10, { signal: aborted }),
+      () => sandbox.desktop.stopVideo({ signal: aborted }),
+      () => sandbox.desktop.capabilities({ signal: aborted }),
     ];
     for (const call of calls) await assert.rejects(call, /not now/, String(call));
+
+    // These are all the calls that there are.
+    const called = calls.map((call) => /(\w+)\(/.exec(String(call).replace(/^\(\) => /, ''))![1]!);
+    const withoutSignal = new Set(['constructor', 'close', 'onEvent', 'ref', 'unref']);
+    for (const kind of [Sandbox, Object.getPrototypeOf(Sandbox) as typeof Sandbox, Process, Desktop]) {
+      for (const [name, { value }] of [...members(kind.prototype), ...members(kind)]) {
+        if (typeof value !== 'function' || withoutSignal.has(name) || INTERNAL.has(name)) continue;
+        assert.ok(called.includes(name), `${kind.name}.${name} is not among them`);
+      }
+    }
 
     const controller = new AbortController();
     const running = sandbox.exec('exec sleep 1000', { signal: controller.signal });
@@ -108,7 +167,7 @@ describe('a sandbox', () => {
     assert.equal((await sandbox.exec('true')).exit_code, 0);
   });
 
-  it('tells what it uses, and how long it will live', async () => {
+  it('reports what it uses, and how long it will live', async () => {
     await using running = await sandbox.spawn('exec sleep 1000');
     const { memory_bytes, cpu_ms, processes } = await sandbox.stats();
     assert.ok(running.pid > 0 && (processes === null || processes > 0));
@@ -201,6 +260,17 @@ describe('an error', () => {
       assert.equal(problem.message, `sandbox ${sandbox.id} is not running`);
       return true;
     });
+  });
+
+  it('comes at once when the signal is aborted, also of a program that never answers, which is killed', async () => {
+    const file = join(temporaryDirectory(), 'pid');
+    const command = ['/bin/sh', '-c', `echo $$ > ${file}; exec sleep 1000`];
+    const controller = new AbortController();
+    const creating = Sandbox.create({}, { command, signal: controller.signal });
+    const pid = await eventually(() => existsSync(file) && Number(readFileSync(file, 'utf8')));
+    controller.abort(new Error('enough'));
+    await assert.rejects(creating, /enough/);
+    await eventually(() => !existsSync(`/proc/${pid}/exe`));
   });
 
   it('says that the program cannot be started, or ended at once', async () => {

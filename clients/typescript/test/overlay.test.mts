@@ -36,7 +36,7 @@ describe('an overlay', () => {
     assert.ok(rest.refused.some(({ path, reason }) => path === '.git/hooks/pre-commit' && reason));
   });
 
-  it('refuses what changed on the host, unless it is told to overwrite', async () => {
+  it('refuses what changed on the host, unless asked to overwrite', async () => {
     fs.writeFileSync(join(project, 'old'), 'edited meanwhile');
     assert.deepEqual((await sandbox.apply({ paths: ['old'] })).applied, []);
     assert.deepEqual((await sandbox.apply({ paths: ['old'], overwrite: true })).applied, ['old']);

@@ -36,3 +36,12 @@ export async function awake<T>(promise: Promise<T>): Promise<T> {
     clearInterval(timer);
   }
 }
+
+/** Waits until `condition` gives something, and returns it. */
+export async function eventually<T>(condition: () => T): Promise<NonNullable<T>> {
+  for (;;) {
+    const found = condition();
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}

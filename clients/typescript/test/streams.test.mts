@@ -50,7 +50,7 @@ describe('streams', () => {
     assert.equal((await command.wait()).stderr, 'done\n');
   });
 
-  it('tell a writer that the command reads no more', async () => {
+  it('fail for a writer when the command reads no more', async () => {
     const command = await sandbox.spawn('true');
     await command.wait();
     const failed = once(command.stdin, 'error');

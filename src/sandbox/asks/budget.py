@@ -10,7 +10,7 @@ BURST = 10  # questions at once
 EVERY, RAREST = 5.0, 300.0  # seconds between questions after that, at first and at most
 
 
-class Budget:
+class QuestionBudget:
     """How many questions a sandbox may still ask. Not thread-safe: the caller holds a lock."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

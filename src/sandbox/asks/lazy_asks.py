@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from threading import Lock
 
-from sandbox.errors import NotFound
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.asks.pending import Asks, Way
+    from sandbox.asks.pending import Asks, OwnerChannel
     from sandbox.audit.record import Record
     from sandbox.events import Events
     from sandbox.info import Ask
@@ -56,7 +54,7 @@ class Asking:
             asks.add(DesktopWay(asks, program))
         return asks
 
-    def add(self, way: Way) -> Callable[[], None]:
+    def add(self, way: OwnerChannel) -> Callable[[], None]:
         """See `Asks.add`."""
         return self.asks().add(way)
 
@@ -67,7 +65,9 @@ class Asking:
     def answer(self, id: int, answer: str, by: str) -> None:
         """See `Asks.answer`."""
         if self._asks is None:
-            raise NotFound("no question {id} is waiting: it was answered, or its time is over", id=id)
+            from sandbox.asks.pending import not_waiting
+
+            raise not_waiting(id)
         self._asks.answer(id, answer, by)
 
     def settle(self) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from threading import Condition, get_ident
 
-from sandbox.asks.budget import Budget
+from sandbox.asks.budget import QuestionBudget
 from sandbox.asks.earlier_answers import EarlierAnswers
 from sandbox.asks.question import ALLOWED, ALWAYS, ENDS, ONCE, Question
-from sandbox.asks.record import Reporter
+from sandbox.asks.record import AskReporter
 from sandbox.asks.timer import Timer
 from sandbox.asks.verdict import ENDED, LATER, NOBODY, TOO_FAST, TOO_MANY, UNRECORDED, Verdict, reason
 from sandbox.errors import InvalidArgument, NotFound
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sandbox.asks.question import Subject
 
-    class Way(Protocol):
+    class OwnerChannel(Protocol):
         """A way to reach the owner. Its methods are called from any thread and return at once."""
 
         name: str
@@ -77,24 +77,24 @@ class Asks:
         """Without a `timer`, nothing expires until `expire` is called."""
         self._changed = Condition()
         self._sandbox = sandbox
-        self._reporter = Reporter(emit, record)
+        self._reporter = AskReporter(emit, record)
         self._number = number
         self._keep = keep
         self._clock = clock
         self._timer = Timer(self._changed, self.expire, lambda: bool(self._questions), clock) if timer else None
-        self._ways: list[Way] = []
+        self._ways: list[OwnerChannel] = []
         self._questions: dict[Hashable, Question] = {}  # by key
         self._waiting: dict[Hashable, list[Waiter]] = {}
-        self._shown: dict[int, list[Way]] = {}
+        self._shown: dict[int, list[OwnerChannel]] = {}
         self._claimed: set[int] = set()
         self._answering: set[int] = set()  # threads that carry an answer out
         self._earlier = EarlierAnswers(clock)
-        self._budget = Budget(clock)
+        self._budget = QuestionBudget(clock)
         self._closed = False
 
     # -- who can be asked
 
-    def add(self, way: Way) -> Callable[[], None]:
+    def add(self, way: OwnerChannel) -> Callable[[], None]:
         """Asks this way too, from the next question on. Returns a function that removes it."""
         with self._changed:
             self._ways.append(way)
@@ -197,10 +197,10 @@ class Asks:
         with self._changed:
             question = next((one for one in self._questions.values() if one.id == id), None)
             if question is None or id in self._claimed:
-                raise NotFound("no question {id} is waiting: it was answered, or its time is over", id=id)
+                raise not_waiting(id)
             if answer not in question.subject.answers:
                 raise InvalidArgument(
-                    "{answer!r} is no answer to this question; there are {answers}",
+                    "{answer!r} is not an answer to this question; use one of {answers}",
                     answer=answer,
                     answers=", ".join(question.subject.answers),
                 )
@@ -230,7 +230,7 @@ class Asks:
         with self._changed:
             self._changed.wait_for(lambda: not self._answering - {get_ident()}, patience)
 
-    def abstain(self, question: Question, way: Way) -> None:
+    def abstain(self, question: Question, way: OwnerChannel) -> None:
         """A way found nobody to answer after all. If it was the last one, the question ends."""
         with self._changed:
             shown = self._shown.get(question.id, [])
@@ -346,7 +346,7 @@ class Asks:
 
 def _settle(
     earlier: EarlierAnswers,
-    budget: Budget,
+    budget: QuestionBudget,
     subject: Subject,
     verdict: Verdict,
     event: str,
@@ -375,3 +375,8 @@ def _settle(
         meant = [one for one in waiters if one.subject.grant == subject.grant]
     settled += [(one, verdict) for one in meant]
     return [one for one in waiters if one not in meant]
+
+
+def not_waiting(id: int) -> NotFound:
+    """The error for an answer to a question that does not wait."""
+    return NotFound("no question {id} is waiting: it was answered, or its time is over", id=id)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sandbox.asks.question import Question
 
 
-class Reporter:
+class AskReporter:
     """Reports for one sandbox. Questions are few, so nothing is left out."""
 
     def __init__(self, emit: Callable[[dict[str, object]], None], record: Callable[..., None]) -> None:

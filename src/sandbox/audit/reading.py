@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LONGEST_LINE = 2**20  # real lines are much shorter
 
 
-class Verdict:
+class Verification:
     """What `verify` found: the number of intact lines, and the first problem, if any, with its place."""
 
     __slots__ = ("count", "problem", "file", "line")
@@ -73,7 +73,7 @@ def parsed(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def verify(directory: str) -> Verdict:
+def verify(directory: str) -> Verification:
     """Walks the chain. Finds the first line that was altered, removed, inserted or moved, and a cut-off end."""
     before, count = chain.FIRST, 0
     file, number = "", 0
@@ -82,27 +82,31 @@ def verify(directory: str) -> Verdict:
         if found is None:
             whole = line.endswith("\n")
             problem = Message("the line was altered") if whole else Message("the line is incomplete or was altered")
-            return Verdict(count, problem, file, number)
+            return Verification(count, problem, file, number)
         content, seq, digest = found
         if seq != count + 1:
             problem = Message("line {line} is out of order", line=seq)
             if seq > count + 1:
                 problem = Message("lines {first} to {last} are missing", first=count + 1, last=seq - 1)
-            return Verdict(count, problem, file, number)
+            return Verification(count, problem, file, number)
         if not chain.follows(content, digest, before):
-            return Verdict(count, Message("the line was altered"), file, number)
+            return Verification(count, Message("the line was altered"), file, number)
         before, count = digest, seq
     head = _head(directory)
     if head is None:
         return (
-            Verdict(count, Message("the head file is missing"), os.path.join(directory, HEAD)) if count else Verdict(0)
+            Verification(count, Message("the head file is missing"), os.path.join(directory, HEAD))
+            if count
+            else Verification(0)
         )
     if head.number > count:
         problem = Message("the end is missing: lines {first} to {last}", first=count + 1, last=head.number)
-        return Verdict(count, problem, file, number + 1)
+        return Verification(count, problem, file, number + 1)
     if (head.number, head.digest) != (count, before):
-        return Verdict(count, Message("the head file does not belong to this record"), os.path.join(directory, HEAD))
-    return Verdict(count)
+        return Verification(
+            count, Message("the head file does not belong to this record"), os.path.join(directory, HEAD)
+        )
+    return Verification(count)
 
 
 def _head(directory: str) -> Head | None:

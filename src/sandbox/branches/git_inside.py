@@ -37,10 +37,21 @@ MOST_PACK = 4 * 2**30  # bytes
 MOST_LISTED = 2**26
 # Not for safety, which the walls provide: a hook or a monitor could be slow, or hang.
 SETTINGS = {"core.hooksPath": os.devnull, "core.fsmonitor": "false", "core.quotePath": "false", "gc.auto": "0"}
+
+
+def as_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    """Variables that make git take these settings, whatever its files say."""
+    return {
+        "GIT_CONFIG_COUNT": str(len(settings)),
+        **{f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(settings)},
+        **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(settings.values())},
+    }
+
+
+#: For everything that runs inside: the person's key is not there, so a commit that has to be signed would fail.
+UNSIGNED = as_variables({"commit.gpgSign": "false", "tag.gpgSign": "false"})
 VARIABLES = {
-    "GIT_CONFIG_COUNT": str(len(SETTINGS)),
-    **{f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(SETTINGS)},
-    **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(SETTINGS.values())},
+    **as_variables(SETTINGS),
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_EDITOR": "true",
@@ -48,7 +59,7 @@ VARIABLES = {
 }
 
 
-class Inside:
+class GitInside:
     """git in one sandbox."""
 
     def __init__(self, place: Place, target: Target) -> None:

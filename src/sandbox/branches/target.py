@@ -123,7 +123,8 @@ class Target:
             raise SandboxError("{root} is a partial clone: git would have to fetch what is missing", root=self.root)
         if os.path.exists(f"{self.common}/objects/info/alternates"):
             raise SandboxError(
-                "{root} borrows objects from another repository (`git clone --shared`), which is not visible inside",
+                "{root} borrows objects from another repository (`git clone --shared`), which is not visible inside; "
+                "`git repack -a -d` and then removing .git/objects/info/alternates makes it whole",
                 root=self.root,
             )
 

@@ -51,7 +51,7 @@ def save_files(directory: str, pid: int, places: Sequence[str], layer: Mapping[s
         raise SandboxError("the sandbox's files cannot be copied: {problem}", problem=problem) from problem
 
 
-class Origin:
+class CheckpointOrigin:
     """A checkpoint that a sandbox is started from."""
 
     def __init__(self, directory: str, about: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Origin:
         except OSError:
             status = None
         if status is None or (status.st_dev, status.st_ino) != self._root:
-            raise SandboxError("{root} is another directory than when the checkpoint was made", root=root)
+            raise SandboxError("{root} is not the directory that the checkpoint was made in", root=root)
 
     def furnish(self, plan: Plan) -> None:
         """Makes the engine start from this checkpoint, with a hostname of its own."""

@@ -16,7 +16,7 @@ import os
 import stat
 import time
 
-from sandbox.checkpoints.trees import digest
+from sandbox.checkpoints.digest import digest
 from sandbox.config.home import home
 from sandbox.config.rmtree import remove_tree
 from sandbox.config.state_names import plain_name
@@ -46,7 +46,7 @@ def check_name(name: str) -> str:
     return name
 
 
-class Unfinished:
+class UnfinishedCheckpoint:
     """A checkpoint that is being made. Leaving it without `finish` removes it."""
 
     def __init__(self, name: str | None) -> None:
@@ -107,7 +107,7 @@ class Unfinished:
             raise SandboxError("there is a checkpoint {name} already", name=self.name) from None
         self.path = os.path.join(_directory(), self.name)
 
-    def __enter__(self) -> Unfinished:
+    def __enter__(self) -> UnfinishedCheckpoint:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

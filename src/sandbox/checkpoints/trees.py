@@ -1,4 +1,4 @@
-"""Copies directories that a tenant may have written, with everything that matters to an overlay, and computes digests.
+"""Copies directories that a tenant may have written, with everything that matters to an overlay.
 
 A layer of overlayfs marks removed files with devices of number 0 and with extended attributes. Copies share their
 blocks with the original if the file system supports it. Nothing is reached by a path that a tenant could redirect, and
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 FICLONE = 0x40049409  # _IOW(0x94, 9, int)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -62,13 +62,12 @@ class Trees:
             os.mkdir(name, 0o700, dir_fd=to)
         except FileExistsError:
             pass  # something is mounted in it
-        inner_from = _opened(name, source, status, DIRECTORY)
         inner_to = os.open(name, DIRECTORY, dir_fd=to)
         try:
-            self._directory(inner_from, inner_to, status.st_dev, links, (*above, name))
-            _finish(inner_to, status, inner_from)
+            with entered(name, source, status) as inner_from:
+                self._directory(inner_from, inner_to, status.st_dev, links, (*above, name))
+                _finish(inner_to, status, inner_from)
         finally:
-            os.close(inner_from)
             os.close(inner_to)
 
     def _entry(self, name: str, source: int, to: int, status: os.stat_result) -> None:
@@ -88,7 +87,7 @@ class Trees:
         if self.size > self._most:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        old = _opened(name, source, status, flags)
+        old = opened_anyway(name, source, status, flags)
         new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=to)
         try:
             copy_content(old, new)
@@ -162,7 +161,7 @@ def directory_inside(pid: int, path: str) -> Iterator[int]:
         os.close(opened)
 
 
-def _opened(name: str, parent: int, status: os.stat_result, flags: int) -> int:
+def opened_anyway(name: str, parent: int, status: os.stat_result, flags: int) -> int:
     """Opens a file or directory, even if its mode does not let its owner read it."""
     try:
         return os.open(name, flags, dir_fd=parent)
@@ -179,6 +178,22 @@ def _opened(name: str, parent: int, status: os.stat_result, flags: int) -> int:
             os.close(handle)
 
 
+@contextmanager
+def entered(name: str, parent: int, status: os.stat_result) -> Iterator[int]:
+    """Opens a directory. If its mode keeps its owner out, it lets them in meanwhile: looking at an entry needs the
+    right to search its directory, even when that is open."""
+    opened = opened_anyway(name, parent, status, DIRECTORY)
+    closed = os.geteuid() != 0 and status.st_mode & 0o500 != 0o500
+    try:
+        if closed:
+            os.fchmod(opened, stat.S_IMODE(status.st_mode) | 0o500)
+        yield opened
+    finally:
+        if closed:
+            os.fchmod(opened, stat.S_IMODE(status.st_mode))
+        os.close(opened)
+
+
 def _set_mode(name: str, parent: int, status: os.stat_result) -> None:
     handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
@@ -188,7 +203,7 @@ def _set_mode(name: str, parent: int, status: os.stat_result) -> None:
 
 
 def _finish(new: int, status: os.stat_result, old: int) -> None:
-    for name, value in _marks(old):
+    for name, value in marks(old):
         os.setxattr(new, name, value)
     if os.geteuid() == 0:
         os.chown(new, status.st_uid, status.st_gid)
@@ -226,44 +241,7 @@ def extents(descriptor: int) -> list[tuple[int, int]]:
     return found
 
 
-def digest(directory: str, leave_out: str) -> str:
-    """A hash of every name, mode, attribute and byte of a tree, except the file `leave_out` at its top."""
-    import hashlib
-
-    summary = hashlib.sha256()
-    top = os.open(directory, DIRECTORY)
-    try:
-        _add(top, "", summary.update, leave_out, 0)
-    finally:
-        os.close(top)
-    return summary.hexdigest()
-
-
-def _add(parent: int, path: str, add: Callable[[bytes], None], leave_out: str, depth: int) -> None:
-    if depth > DEPTH + 8:
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    for name in sorted(os.listdir(parent)):
-        if not path and name == leave_out:
-            continue
-        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        here = f"{path}/{name}"
-        add(repr((here, status.st_mode, status.st_rdev)).encode())
-        if stat.S_ISLNK(status.st_mode):
-            add(repr(os.readlink(name, dir_fd=parent)).encode())
-        elif stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode):
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            opened = _opened(name, parent, status, flags)
-            try:
-                add(repr(_marks(opened)).encode())
-                if stat.S_ISDIR(status.st_mode):
-                    _add(opened, here, add, leave_out, depth + 1)
-                else:
-                    _add_content(opened, status.st_size, add)
-            finally:
-                os.close(opened)
-
-
-def _marks(opened: int) -> list[tuple[str, bytes]]:
+def marks(opened: int) -> list[tuple[str, bytes]]:
     """The user extended attributes. Reading them needs permission to read the file, even when it is open."""
     names = sorted(name for name in os.listxattr(opened) if name.startswith("user."))
     try:
@@ -275,18 +253,3 @@ def _marks(opened: int) -> list[tuple[str, bytes]]:
             return [(name, os.getxattr(opened, name)) for name in names]
         finally:
             os.fchmod(opened, mode)
-
-
-def _add_content(opened: int, size: int, add: Callable[[bytes], None]) -> None:
-    """Adds the size, and the content and offsets of the parts that are not holes."""
-    add(b"%d" % size)
-    piece = bytearray(1 << 20)
-    view = memoryview(piece)
-    for first, last in extents(opened):
-        while first < last:
-            got = os.preadv(opened, [view[: min(len(piece), last - first)]], first)
-            if got <= 0:
-                break
-            add(b"%d" % first)
-            add(view[:got])  # type: ignore[arg-type]
-            first += got

@@ -6,7 +6,7 @@ import os
 import sys
 
 from sandbox.cli.output import print_json, shown, table
-from sandbox.config.agents import Agent, find, look
+from sandbox.config.agents import AgentFile, find, look
 from sandbox.config.layers import USER, Resolved, leave_to_the_user, resolve
 from sandbox.config.modes import without_walls
 from sandbox.errors import ConfigError, Denied, message_of
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # Settings of the network that an agent without network tools keeps: they forbid, or say how an allowed host is reached.
 OPENS_NOTHING = (
     "allow_git", "allow_localhost", "ask_timeout", "authority_certificate", "authority_key", "block_private_ips",
-    "ca_certificates", "denied_hosts", "denied_reasons", "intercept", "refusals", "secrets", "strip_response_headers",
-    "upstream_exceptions", "upstream_proxy",
+    "ca_certificates", "denied_hosts", "denied_reasons", "intercept", "proxy_socket", "proxy_socket_hosts", "refusals",
+    "secrets", "strip_response_headers", "upstream_exceptions", "upstream_proxy",
 )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _plain(agent: Agent, read_only: bool, no_network: bool) -> dict[str, object]:
+def _plain(agent: AgentFile, read_only: bool, no_network: bool) -> dict[str, object]:
     return {
         "name": agent.name,
         "description": agent.description,
@@ -105,13 +105,13 @@ def _plain(agent: Agent, read_only: bool, no_network: bool) -> dict[str, object]
     }
 
 
-def _cells(agent: Agent, read_only: bool, no_network: bool) -> tuple[str, ...]:
+def _cells(agent: AgentFile, read_only: bool, no_network: bool) -> tuple[str, ...]:
     project = _("read-only") if read_only else _("writable")
     network = _("none") if no_network else _("as configured")
     return agent.name, project, network, agent.description
 
 
-def guard(agent: Agent, config: Config) -> ToolGuard:
+def guard(agent: AgentFile, config: Config) -> ToolGuard:
     """The agent's tool rules under this config. Raises ConfigError for an invalid pattern."""
     try:
         return ToolGuard(config.tools, root=config.filesystem.root, allowed=agent.allowed, disallowed=agent.disallowed)
@@ -151,25 +151,25 @@ def _run(arguments: Namespace) -> int:
     return _run_here(agent, resolved, command, why_outside)
 
 
-def _run_here(agent: Agent, resolved: Resolved, command: list[str], why_outside: str) -> int:
+def _run_here(agent: AgentFile, resolved: Resolved, command: list[str], why_outside: str) -> int:
     """Runs the agent to its end. `why_outside`: why it has no walls, for the record; empty when it has."""
     from sandbox.cli.foreground import foreground
     from sandbox.cli.run import tell_ignored
-    from sandbox.cli.run_summary import Refusals, tell, tell_notices
+    from sandbox.cli.run_summary import Refusals, tell, tell_notices, to_its_end
     from sandbox.service import create
 
     config = resolved.config
-    with create(resolved, config=config, agent=agent.name, tell=tell_ignored) as sandbox:
-        tell_notices(sandbox)
-        if why_outside:
-            sandbox.record.write(
-                "sandbox_mode_transition",
-                f"agent {agent.name} runs on the host ({why_outside})",
-                severity="warn",
-                sync=True,
-            )
-        refusals = Refusals(sandbox, resolved.expected)
-        result = foreground(sandbox, command)
+    sandbox = create(resolved, config=config, agent=agent.name, tell=tell_ignored)
+    tell_notices(sandbox)
+    if why_outside:
+        sandbox.record.write(
+            "sandbox_mode_transition",
+            f"agent {agent.name} runs on the host ({why_outside})",
+            severity="warn",
+            sync=True,
+        )
+    refusals = Refusals(sandbox, resolved.expected)
+    result = to_its_end(sandbox, lambda: foreground(sandbox, command))
     return tell(sandbox, result, refusals)
 
 
@@ -205,7 +205,7 @@ def _with_profile(arguments: Namespace, profile: str, command: list[str]) -> Pre
     return prepare(profile, command, flags, project=".", config_file=arguments.config)
 
 
-def _command(agent: Agent, config: Config, extra: list[str], walls: bool, profile: str | None) -> list[str]:
+def _command(agent: AgentFile, config: Config, extra: list[str], walls: bool, profile: str | None) -> list[str]:
     """The program: the agent file's own, or else the user's runner, or the profile's program. On the host, never one
     that the project names."""
     words = (agent.command if walls else []) or config.agents.runner
@@ -224,7 +224,7 @@ def _command(agent: Agent, config: Config, extra: list[str], walls: bool, profil
     return [_filled(word, filled, agent) for word in words] + extra
 
 
-def _filled(word: str, values: dict[str, str], agent: Agent) -> str:
+def _filled(word: str, values: dict[str, str], agent: AgentFile) -> str:
     """`{name}`, `{file}` and `{prompt}` (the file's text after the front matter) in a runner's words."""
     for name, value in values.items():
         word = word.replace(f"{{{name}}}", value)

@@ -8,6 +8,7 @@ import sys
 from sandbox.cli.diff import find
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
+from sandbox.running_changes import apply_changes, changes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,15 +26,16 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help=_("also overwrite files that changed on the host"))
     told = _("bring its commits to this branch (default: the one it worked on)")
     parser.add_argument("--branch", metavar="NAME", help=told)
-    told = _("at the end also commit on the branch what is not committed")
+    told = _("commit uncommitted changes to the branch at the end")
     parser.add_argument("--commit-rest", action="store_true", help=told)
-    told = _("the branch need not be continued, and may be a default branch")
+    told = _("replace a branch that the commits do not continue; allow a default branch")
     parser.add_argument("--force", action="store_true", help=told)
     parser.add_argument("--yes", "-y", action="store_true", help=_("do not ask for confirmation"))
 
 
 def run(arguments: Namespace) -> int:
     from sandbox.vfs.review import printable, summary, unified
+    from sandbox.vfs.workspace import digest
 
     entry, workspace, paths = meant(arguments.words)
     about_branch = arguments.branch is not None or arguments.commit_rest or arguments.force
@@ -41,11 +43,13 @@ def run(arguments: Namespace) -> int:
         from sandbox.cli.branch import bring_later
 
         return bring_later(entry, arguments, paths)
-    changes = workspace.changes()
+    changes = changes_of(entry, workspace)
+    reviewed = None
     if os.isatty(0) and os.isatty(1) and not arguments.yes and changes:
         _ask(workspace, changes, paths)
+        reviewed = digest(changes)
     found = {change.path: change for change in changes}
-    done = workspace.apply(paths or None, overwrite=arguments.overwrite)
+    done = apply_changes(entry, workspace, paths or None, arguments.overwrite, reviewed)
     for path in done.applied:
         print(summary(found[path]) if path in found else printable(path))
     for path, reason in done.refused:
@@ -72,7 +76,7 @@ def meant(words: list[str]) -> tuple[Entry, Workspace, list[str]]:
 
 
 def _ask(workspace: Workspace, changes: list[Change], paths: list[str]) -> None:
-    """Shows the changes and waits for a yes. Raises SandboxError if the user refuses or the changes differ by then."""
+    """Shows the changes and waits for a yes. Raises SandboxError if the user refuses."""
     from sandbox.vfs.review import printable, summary
 
     tops = [os.path.relpath(path, workspace.root) if os.path.isabs(path) else os.path.normpath(path) for path in paths]
@@ -83,10 +87,3 @@ def _ask(workspace: Workspace, changes: list[Change], paths: list[str]) -> None:
     print(question, end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise SandboxError("nothing was applied")
-    if [_identity(change) for change in workspace.changes()] != [_identity(change) for change in changes]:
-        raise SandboxError("nothing was applied: the running sandbox has made more changes; review them and try again")
-
-
-def _identity(change: Change) -> tuple[object, ...]:
-    sides = tuple(side and (side.kind, side.mode, side.size, side.identity) for side in (change.before, change.after))
-    return change.path, change.kind, *sides

@@ -48,6 +48,8 @@ def run(
         **({"branch": branch} if branch is not None else {}),
         "refused": refusals.plain(),
         "made": sandbox._made,
+        "undone": [{"path": path, "saved": saved or None} for path, saved in sandbox._undone],
+        "notices": [str(notice) for notice in sandbox.notices],
     }
     if result is None:
         assert problem is not None
@@ -65,7 +67,8 @@ def ended(result: ExecResult, told: dict[str, object]) -> int:
 
 def failed(problem: Exception) -> None:
     """The same document when there was no sandbox."""
-    _print(problem, {"id": None, "overlay": None, "changed": 0, "refused": {"hosts": [], "files": []}, "made": []})
+    left: dict[str, object] = {"refused": {"hosts": [], "files": []}, "made": [], "undone": [], "notices": []}
+    _print(problem, {"id": None, "overlay": None, "changed": 0, **left})
 
 
 def _print(problem: Exception, told: dict[str, object]) -> None:

@@ -17,7 +17,7 @@ import tty
 from collections import deque
 
 from sandbox.asks.question import WAITING
-from sandbox.cli.in_background import in_background
+from sandbox.cli.relay import in_background
 from sandbox.errors import NotFound, SandboxError
 from sandbox.i18n import _
 

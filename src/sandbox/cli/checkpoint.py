@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("id", help=_("the sandbox's id, or the beginning of it"))
-    parser.add_argument("name", nargs="?", help=_("the checkpoint's name (default: one that is made up)"))
+    parser.add_argument("name", nargs="?", help=_("the checkpoint's name (default: a generated one)"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 

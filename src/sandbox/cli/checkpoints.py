@@ -20,7 +20,7 @@ def add(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     listed = actions.add_parser("list", help=_("list the checkpoints, the newest first"))
     listed.add_argument("--json", action="store_true", help=_("print JSON"))
-    removed = actions.add_parser("rm", help=_("remove checkpoints; sandboxes made from them go on"))
+    removed = actions.add_parser("rm", help=_("remove checkpoints; sandboxes made from them keep running"))
     removed.add_argument("name", nargs="+", help=_("their names"))
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sandbox.registry.registry import Entry
     from sandbox.vfs.changes import Change
-    from sandbox.vfs.file_state import State
+    from sandbox.vfs.file_state import FileState
     from sandbox.vfs.workspace import Workspace
 
 
@@ -29,8 +29,10 @@ def add_id(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    _entry, workspace = find(arguments.id)
-    found = workspace.changes()
+    from sandbox.running_changes import changes_of
+
+    entry, workspace = find(arguments.id)
+    found = changes_of(entry, workspace)
     if arguments.json:
         import json
 
@@ -110,7 +112,7 @@ def plain(change: Change) -> dict[str, object]:
     }
 
 
-def _state(state: State | None) -> dict[str, object] | None:
+def _state(state: FileState | None) -> dict[str, object] | None:
     if state is None:
         return None
     return {"kind": state.kind, "mode": f"{state.mode:04o}", "size": state.size, "target": state.target}

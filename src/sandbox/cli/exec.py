@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> int:
     if arguments.command[0].startswith("-") and arguments.command[0] != "--":
         raise SandboxError("{command} comes after the id; put options before it", command=arguments.command[0])
     variables = dict(_variable(one) for one in arguments.env)
-    from sandbox.cli.in_background import in_background
+    from sandbox.cli.relay import in_background
     from sandbox.cli.remote import piped, with_terminal
     from sandbox.client import attach
 

@@ -13,8 +13,7 @@ import _signal as signal  # without the enumerations of `signal`, which take tim
 import os
 import stat
 
-from sandbox.cli.in_background import in_background
-from sandbox.cli.relay import StdioRelay
+from sandbox.cli.relay import StdioRelay, in_background
 from sandbox.cli.relay_with_asks import asking
 from sandbox.errors import SandboxClosed
 from sandbox.service import why_closed

@@ -196,13 +196,13 @@ def _behind_walls(
     arguments: Namespace, call: dict[str, Any], resolved: Resolved, project: str, given: dict[str, Any]
 ) -> int:
     """Answers with the same command in the session's sandbox. Raises SandboxError if that cannot start."""
-    from sandbox.cli.hook_session import Session, proof
+    from sandbox.cli.hook_session import HookSession, proof
     from sandbox.cli.hook_settings import program, shell_rules
 
     command = given["command"]
     if len(command.encode("utf-8", "surrogatepass")) > LONGEST or "\0" in command:
         return _answer("deny", f"sandbox: a command may have {LONGEST} bytes; write a file and run that")
-    session = Session.of(call, project)
+    session = HookSession.of(call, project)
     if session.broken:
         raise SandboxError(
             "a command of this session ran outside the sandbox; restart Claude Code without "
@@ -254,11 +254,11 @@ def _answer(decision: str, reason: str, changed: dict[str, Any] | None = None) -
 
 def _look_back(_arguments: Namespace) -> int:
     """After a command: if it did not run in the sandbox, all further commands of this session are blocked."""
-    from sandbox.cli.hook_session import Session, proof
+    from sandbox.cli.hook_session import HookSession, proof
 
     call = _call()
     project, _cwd = _project(call)
-    session = Session.of(call, project)
+    session = HookSession.of(call, project)
     ran = call.get("tool_input")
     if not session.missed(str(call.get("tool_use_id") or ""), ran if isinstance(ran, dict) else {}):
         return 0
@@ -291,10 +291,10 @@ def _record_outside(project: str, tool: str) -> None:
 
 
 def _end(_arguments: Namespace) -> int:
-    from sandbox.cli.hook_session import Session
+    from sandbox.cli.hook_session import HookSession
 
     call = _call()
-    Session.of(call, _project(call)[0]).end()
+    HookSession.of(call, _project(call)[0]).end()
     return 0
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sandbox.cli.hook_files import FileJudge
     from sandbox.policy.decision import Decision
-    from sandbox.policy.shell import Command
+    from sandbox.policy.shell import SimpleCommand
 
 _SPEAK = ("echo", "printf", ":", "true", "false", "exit", "export", "unset")  # their words are not files
 _SEARCH = ("grep", "egrep", "fgrep", "rg", "ag", "sed", "awk", "jq")  # the first of their words is a pattern
@@ -42,7 +42,7 @@ def judge(line: str, files: FileJudge) -> tuple[Decision | None, str | None]:
     return None, unread
 
 
-def _inside(command: Command, files: FileJudge) -> tuple[Decision | None, str | None]:
+def _inside(command: SimpleCommand, files: FileJudge) -> tuple[Decision | None, str | None]:
     """Checks words that are code themselves: a script for a shell, a program for an interpreter."""
     for word in command.words[1:]:
         if word is not None and any(sign in word for sign in " \t\n(;"):
@@ -73,7 +73,7 @@ def _mentioned(text: str, files: FileJudge) -> Decision | None:
     return None
 
 
-def _unread(command: Command) -> str | None:
+def _unread(command: SimpleCommand) -> str | None:
     if any(word is None for word in (*command.reads, *command.writes)):
         return "a computed file name"
     if command.words and command.words[0] in _SPEAK:
@@ -83,13 +83,13 @@ def _unread(command: Command) -> str | None:
     return "its input is in the text" if command.fed and command.words and _runs_input(command) else None
 
 
-def _runs_input(command: Command) -> bool:
+def _runs_input(command: SimpleCommand) -> bool:
     from sandbox.policy.wrappers import DATA
 
     return (command.words[0] or "").rsplit("/", 1)[-1] not in DATA
 
 
-def _accesses(command: Command, files: FileJudge) -> Iterator[tuple[str, str]]:
+def _accesses(command: SimpleCommand, files: FileJudge) -> Iterator[tuple[str, str]]:
     yield from ((path, "write") for path in command.writes if path)
     yield from ((path, "read") for path in command.reads if path)
     if not command.words:
@@ -111,7 +111,7 @@ def _accesses(command: Command, files: FileJudge) -> Iterator[tuple[str, str]]:
         yield from ((word, "write") for word in changed)
 
 
-def _spelled(command: Command, files: FileJudge) -> Iterator[str]:
+def _spelled(command: SimpleCommand, files: FileJudge) -> Iterator[str]:
     """The words after the program's name, with patterns replaced by the files they match."""
     import glob
 

@@ -37,9 +37,9 @@ class FileJudge:
     def __init__(self, resolved: Resolved, cwd: str) -> None:
         from sandbox.policy.files import FileGuard
 
-        self.filesystem = resolved.config.filesystem
+        self._config = resolved.config
         self.cwd = cwd
-        self.guard = FileGuard(self.filesystem, home=os.path.expanduser("~"))
+        self.guard = FileGuard(self._config.filesystem, home=os.path.expanduser("~"))
         self._covered: dict[str, Mask] | None = None
 
     def call(self, tool: str, given: dict[str, Any]) -> Decision | None:
@@ -64,7 +64,8 @@ class FileJudge:
         """By its name, by what the name resolves to, and by what a sandbox hides: the strictest of the three."""
         absolute = self.absolute(path)
         real = os.path.realpath(absolute)
-        for one in (absolute, real):
+        followed = os.path.realpath(self.joined(path))  # as the kernel reads `link/..`
+        for one in (absolute, real, followed):
             decision = self.guard.check(one, operation)
             if decision.rule == "own-scratch" and not self._agents_own(one):
                 # Inside, it would be the sandbox's own; this tool would use the host's.
@@ -73,18 +74,22 @@ class FileJudge:
                 return decision
             if operation == "write" and _is_gits(one):
                 return Decision(False, "protected-file", "Programs on the host act on it: .git")
-        mask = self._cover_of(real)
+        mask = self._cover_of(real) or self._cover_of(followed)
         if mask is not None:
             return Decision(False, "sensitive-file-pattern", "Matches blocked pattern: {pattern}", pattern=mask.rule)
         return decision
 
     def absolute(self, path: str) -> str:
-        """The path as the tool reads it. A relative one is relative to the call's directory, not to the project."""
+        """The path as the tool reads it, without `..`."""
+        return os.path.normpath(self.joined(path))
+
+    def joined(self, path: str) -> str:
+        """The absolute path. A relative one is relative to the call's directory, not to the project."""
         if path.lower().startswith("file:"):
             from urllib.parse import unquote, urlsplit
 
             path = unquote(urlsplit(path).path)
-        return os.path.normpath(os.path.join(self.cwd, os.path.expanduser(path)))
+        return os.path.join(self.cwd, os.path.expanduser(path))
 
     def _named(self, tool: str, given: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if tool in _NO_FILES:
@@ -148,10 +153,10 @@ class FileJudge:
     def covered(self) -> dict[str, Mask]:
         """What a sandbox would hide; searched once."""
         if self._covered is None:
-            from sandbox.guards.search import SOCKET, search
+            from sandbox.guards.scan import hidden_now
+            from sandbox.guards.search import SOCKET
 
-            tops = [self.guard.root, *self.guard.allow_read, *self.guard.allow_write]
-            found = search(self.filesystem, [top for top in map(os.path.realpath, tops) if os.path.exists(top)]).found
+            found = hidden_now(self._config, [self.guard.root, *self.guard.allow_read, *self.guard.allow_write])
             self._covered = {path: mask for path, mask in found.masks.items() if mask.rule != SOCKET}
         return self._covered
 

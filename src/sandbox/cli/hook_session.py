@@ -36,7 +36,7 @@ _STARTING = 10.0  # seconds
 _SHELL_NAMES = ("sh", "dash", "bash", "zsh", "ksh", "busybox")
 
 
-class Session:
+class HookSession:
     """The state of one session of Claude Code in one project."""
 
     def __init__(self, key: str) -> None:
@@ -46,7 +46,7 @@ class Session:
         self.path = f"{home()}/hook/sessions/{key}"
 
     @classmethod
-    def of(cls, call: dict[str, Any], project: str) -> Session:
+    def of(cls, call: dict[str, Any], project: str) -> HookSession:
         """The session of a call. Raises SandboxError if the call does not name it."""
         if not isinstance(call.get("session_id"), str) or not call["session_id"]:
             raise SandboxError("the hook's input has no session id")
@@ -201,7 +201,7 @@ def agents_process() -> int:
 
 
 def _own(
-    resolved: Resolved, agent: str | None, background: Background, watched: int, session: Session, lock: int
+    resolved: Resolved, agent: str | None, background: Background, watched: int, session: HookSession, lock: int
 ) -> int:
     """Owns the sandbox until Claude Code ends, the sandbox is killed, or no command has run for a long time."""
     from sandbox.cli.run import tell_ignored
@@ -230,7 +230,7 @@ def _stopped(event: dict[str, Any]) -> bool:
     return isinstance(details, dict) and details.get("state") == "stopped"
 
 
-def _wait(claude: ProcessHandle, ended: int, session: Session) -> None:
+def _wait(claude: ProcessHandle, ended: int, session: HookSession) -> None:
     import time
 
     left = IDLE
@@ -269,7 +269,7 @@ def execute(key: str, name: str, command: str) -> int:
     from sandbox.client import attach
     from sandbox.errors import NotFound
 
-    session = Session(key)
+    session = HookSession(key)
     session.take(name, command)
     try:
         client = attach(session.vm())

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from sandbox.images.keeping import Entry
+    from sandbox.images.manage import StoredImage
 
 
 def add(parser: ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add(parser: ArgumentParser) -> None:
     listed.add_argument("--json", action="store_true", help=_("print JSON"))
     inspected = actions.add_parser("inspect", help=_("show everything about one image, as JSON"))
     inspected.add_argument("image", help=_("its name, reference or name@digest"))
-    _add_import(actions.add_parser("import", help=_("bring an image: an OCI layout, an archive, or from a registry")))
+    _add_import(actions.add_parser("import", help=_("import an image from an OCI layout, an archive or a registry")))
     exported = actions.add_parser("export", help=_("write an image as an archive for docker, podman and others"))
     exported.add_argument("image", help=_("its name, reference or name@digest"))
     exported.add_argument("file", help=_("the archive to write"))
@@ -30,9 +30,9 @@ def add(parser: ArgumentParser) -> None:
     named.add_argument("image", help=_("its name, reference or name@digest; or host"))
     named.add_argument("name", help=_("the new name"))
     _add_build(actions.add_parser("build", help=_("build a variant from Debian's packages, with mmdebstrap")))
-    removed = actions.add_parser("rm", help=_("remove names, and the images that have no other"))
-    removed.add_argument("image", nargs="+", help=_("their names, references or name@digest"))
-    actions.add_parser("prune", help=_("remove images without a name and what was left half-way"))
+    removed = actions.add_parser("rm", help=_("remove names, and images that have no other name"))
+    removed.add_argument("image", nargs="+", help=_("names, references or name@digest"))
+    actions.add_parser("prune", help=_("remove images without a name, and unfinished ones"))
 
 
 def _add_import(parser: ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _list(arguments: Namespace) -> None:
-    from sandbox.images.keeping import entries
+    from sandbox.images.manage import entries
 
     found = entries()
     if arguments.json:
@@ -70,13 +70,13 @@ def _list(arguments: Namespace) -> None:
 
 
 def _inspect(arguments: Namespace) -> None:
-    from sandbox.images.keeping import entry_of
+    from sandbox.images.manage import entry_of
 
     entry = entry_of(arguments.image)
     print_json({**_told(entry), "config": entry.said, "root": f"{entry.path}/root"})
 
 
-def _told(entry: Entry) -> dict[str, object]:
+def _told(entry: StoredImage) -> dict[str, object]:
     return {
         "names": entry.names,
         "digest": entry.digest,
@@ -88,7 +88,7 @@ def _told(entry: Entry) -> dict[str, object]:
 
 
 def _import(arguments: Namespace) -> None:
-    from sandbox.images import keeping
+    from sandbox.images import manage
     from sandbox.images.names import plain_name, reference
 
     source = arguments.source
@@ -109,13 +109,13 @@ def _import(arguments: Namespace) -> None:
 
         digest = pull(found, configuration({}).config, architecture=arguments.arch)
     if arguments.name is not None:
-        keeping.name(digest, arguments.name)
+        manage.name(digest, arguments.name)
     print(digest)
 
 
 def _export(arguments: Namespace) -> None:
     from sandbox.images.export import export
-    from sandbox.images.keeping import entry_of
+    from sandbox.images.manage import entry_of
     from sandbox.images.store import find, usual_name
 
     image = find(arguments.image)
@@ -128,14 +128,14 @@ def _export(arguments: Namespace) -> None:
 
 
 def _name(arguments: Namespace) -> None:
-    from sandbox.images import keeping
+    from sandbox.images import manage
     from sandbox.images.names import reference
 
     reference(arguments.name)
     if arguments.image == "host":
-        keeping.name_host(arguments.name)
+        manage.name_host(arguments.name)
     else:
-        keeping.name(keeping.entry_of(arguments.image).digest, arguments.name)
+        manage.name(manage.entry_of(arguments.image).digest, arguments.name)
 
 
 def _build(arguments: Namespace) -> None:
@@ -155,14 +155,14 @@ def _build(arguments: Namespace) -> None:
 
 
 def _rm(arguments: Namespace) -> None:
-    from sandbox.images.keeping import remove
+    from sandbox.images.manage import remove
 
     for one in arguments.image:
         remove(one)
 
 
 def _prune(arguments: Namespace) -> None:
-    from sandbox.images.keeping import prune
+    from sandbox.images.manage import prune
 
     for one in prune():
         print(shown(one))

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandbox.aio import AsyncSandbox
+    from sandbox.integrations.mcp_questions import Questions
     from sandbox.integrations.mcp_wrap import Wrapped
     from sandbox.protocols import Process
 
 LEFT_OUT = ("--detach", "--json", "--branch", "--commit-rest", "--force", "--profile", "--trust")
 PIECE = 65536
+IDLE = 3600.0  # seconds without a call after which a session over HTTP ends
 
 
 def add(parser: ArgumentParser) -> None:
@@ -29,8 +31,9 @@ def add(parser: ArgumentParser) -> None:
     add_to(parser, [one for one in run_command.OPTIONS if one.name not in LEFT_OUT])
     option = parser.add_argument
     option("--http", type=int, metavar="PORT", help=_("serve streamable HTTP on this port of the loopback"))
+    option("--idle", type=float, metavar="SECONDS", help=_("with --http: end a session after this long without a call"))
     option("--name", metavar="NAME", help=_("wrap: the server's name, under which its tools are remembered"))
-    option("--accept", action="store_true", help=_("wrap: take what the tools say now for what they should say"))
+    option("--accept", action="store_true", help=_("wrap: accept the tools' current descriptions from now on"))
 
 
 def run(arguments: Namespace) -> int:
@@ -53,6 +56,7 @@ def run(arguments: Namespace) -> int:
 def _serve(arguments: Namespace) -> int:
     try:
         from sandbox.integrations.mcp_server import make_server
+        from sandbox.integrations.mcp_sessions import SessionSandboxes
     except ImportError as problem:
         raise SandboxError(
             "the MCP server needs {module}; install it with: pip install 'agent-sandbox[mcp]'", module=problem.name
@@ -61,18 +65,23 @@ def _serve(arguments: Namespace) -> int:
     for ignored in resolved.warnings:
         run_command.tell_ignored(ignored)
 
-    def make() -> AsyncSandbox:
+    def make(questions: Questions) -> AsyncSandbox:
         from sandbox.aio import AsyncSandbox
 
-        return AsyncSandbox(resolved.config, command=["sandbox", "mcp"])
+        config = resolved.config
+        hooks = questions if config.network.ask or config.filesystem.ask else None
+        return AsyncSandbox(config, command=["sandbox", "mcp"], hooks=hooks)
 
-    server, sandboxes = make_server(make)
     if arguments.http is None:
-        server.run()
+        make_server(SessionSandboxes(make)).run()
         return 0
     from sandbox.integrations.mcp_http import serve
 
-    return serve(server, sandboxes, arguments.http, _tell_address)
+    idle = IDLE if arguments.idle is None else arguments.idle
+    if not 0 < idle < float("inf"):
+        raise SandboxError("--idle must be a number of seconds above 0")
+    sandboxes = SessionSandboxes(make, idle)
+    return serve(make_server(sandboxes), sandboxes, arguments.http, idle, _tell_address)
 
 
 def _tell_address(address: str, token: str) -> None:
@@ -98,9 +107,7 @@ def _wrap(arguments: Namespace, command: list[str]) -> int:
 def _tell(name: str) -> None:
     from sandbox.cli.output import shown
 
-    line = _(
-        "sandbox: the MCP server describes this otherwise than before, so it is withheld: {name}; --accept lets it pass"
-    )
+    line = _("sandbox: the MCP server changed its description of {name}, which is withheld until you run with --accept")
     print(line.format(name=shown(name)), file=sys.stderr)
 
 
@@ -109,7 +116,7 @@ def _relay(process: Process, wrapped: Wrapped) -> int:
     from threading import Lock, Thread
 
     from sandbox.cli.output import shown
-    from sandbox.integrations.mcp_wrap import Lines
+    from sandbox.integrations.mcp_wrap import StreamLines
 
     printing = Lock()
 
@@ -119,7 +126,7 @@ def _relay(process: Process, wrapped: Wrapped) -> int:
             sys.stdout.buffer.flush()
 
     Thread(target=_read_client, args=(process, wrapped, answer), daemon=True).start()
-    lines = Lines()
+    lines = StreamLines()
     for chunk in process.chunks():
         if chunk.stream == "stderr":
             for text in chunk.data.decode(errors="replace").splitlines():
@@ -134,9 +141,9 @@ def _relay(process: Process, wrapped: Wrapped) -> int:
 
 def _read_client(process: Process, wrapped: Wrapped, answer: Callable[[bytes], None]) -> None:
     """Passes the client's lines to the server."""
-    from sandbox.integrations.mcp_wrap import Lines
+    from sandbox.integrations.mcp_wrap import StreamLines
 
-    lines = Lines()
+    lines = StreamLines()
     try:
         while data := os.read(0, PIECE):
             for line in lines.add(data):

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("--reason", default="", metavar="TEXT", help=_("why, for the record"))
     parser.add_argument("--release", action="store_true", help=_("let sandboxes start again"))
-    parser.add_argument("--status", action="store_true", help=_("only say whether it is pulled (exit status 1: it is)"))
+    parser.add_argument(
+        "--status", action="store_true", help=_("only report whether it is in effect (exit status 1: it is)")
+    )
 
 
 def run(arguments: Namespace) -> int:

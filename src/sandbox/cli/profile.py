@@ -134,7 +134,7 @@ def _forget(name: str, gone: bool) -> int:
     if not plain_name(name) or not os.path.isdir(place):
         raise NotFound("nothing is kept for {name!r}", name=name)
     if gone:
-        from sandbox.state.places import of_gone_projects
+        from sandbox.state.paths import of_gone_projects
 
         for project, directory in of_gone_projects(name):
             remove_tree(directory)
@@ -148,7 +148,7 @@ def _forget(name: str, gone: bool) -> int:
 def _share_login(name: str) -> int:
     """A login made inside is an account that a tenant chose: only its owner decides that other projects use it, too."""
     from sandbox.network.credentials.credential_store import share
-    from sandbox.state.places import project_word
+    from sandbox.state.paths import project_word
 
     profile = load(name)
     here = project_word(os.path.realpath("."))

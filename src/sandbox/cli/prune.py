@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from sandbox.cli.output import shown
 from sandbox.cli.run_summary import tell_undone
 from sandbox.config.home import home
 from sandbox.engines import cgroup_tree
@@ -32,13 +33,19 @@ def run(arguments: Namespace) -> int:
         from sandbox.checkpoints import store as checkpoints
 
         checkpoints.prune()  # those that were only half made
-        from sandbox.engines.machine import keeping
+        from sandbox.engines.machine import template_store
 
-        keeping.prune(keeping.templates())  # virtual machines to clone that nobody used for two weeks
+        template_store.prune(template_store.templates())  # virtual machines to clone that nobody used for two weeks
     cache_sets.prune(home())  # what was added to package caches, of projects that are gone
     undone: list[tuple[str, str]] = []
-    repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and what they left in projects
+    gone = repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and what they left in projects
     tell_undone(undone)
+    for path in gone:
+        said = _(
+            "{path} was moved or removed since its sandbox was killed; if you moved it, run `sandbox run -- true` in "
+            "it before you use git there"
+        )
+        print(f"sandbox: {said.format(path=shown(path))}", file=sys.stderr)
     if arguments.json:
         import json
 

@@ -181,3 +181,12 @@ def _signalled(terminal: int) -> bool:
     except (OSError, termios.error):
         return False  # not a pseudo-terminal: it takes only keys
     return True
+
+
+def in_background(fd: int = 0) -> bool:
+    """Whether our input (or `fd`) is a terminal and we are in its background (`… &`, `timeout …`), so that using it
+    would stop us."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:
+        return False  # not a terminal, or not one that could stop us

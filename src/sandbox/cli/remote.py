@@ -8,17 +8,18 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from sandbox.cli.in_background import in_background
+from sandbox.cli.relay import in_background
 from sandbox.cli.run_summary import status
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
 from sandbox.rpc.errors import RpcError
+from sandbox.rpc.remote import RemoteProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from sandbox.client import Client
-    from sandbox.rpc.remote import RemoteProcess
+    from sandbox.protocols import Process
 
 _PIECE = 65536
 _LEAVE = b"\x10\x11"  # Ctrl-P Ctrl-Q, as docker has it
@@ -88,7 +89,7 @@ class LeaveKeys:
         return typed
 
 
-def _show(process: RemoteProcess) -> int:
+def _show(process: Process) -> int:
     for chunk in process.chunks():
         left = memoryview(chunk.data)
         while left:
@@ -99,13 +100,14 @@ def _show(process: RemoteProcess) -> int:
     return status(process.result)
 
 
-def _feed(process: RemoteProcess, keys: LeaveKeys | None = None) -> None:
+def _feed(process: Process, keys: LeaveKeys | None = None) -> None:
     while typed := os.read(0, _PIECE):
         if keys is not None:
             typed = keys.sift(typed)
         if typed:
             process.write(typed)
         if keys is not None and keys.pressed:
+            assert isinstance(process, RemoteProcess)
             process.leave()
             return
     process.close_stdin()

@@ -26,15 +26,13 @@ OPTIONS = (
     Option("--trust", "with a profile: skip the program's own permission prompts", default=False),
     Option("--mode", "off, light, standard or max", value="MODE"),
     Option("--engine", "isolation engine: auto, bubblewrap, none …", value="ENGINE"),
-    Option(
-        "--image", "what is at /: host, minimal, a directory, a name or reference; its command if none", value="IMAGE"
-    ),
+    Option("--image", "what is at /: host, minimal, a directory, a name or a reference", value="IMAGE"),
     Option("--user", "user inside the sandbox: user or root", value="USER"),
     Option("--root", "project directory (default: current directory)", value="DIR"),
     Option("--overlay", "keep changes in a separate layer, to review and apply"),
     Option("--branch", "work on this git branch in an overlay; its commits are brought over", value="NAME"),
-    Option("--commit-rest", "at the end also commit on the branch what is not committed", default=False),
-    Option("--force", "the branch need not be continued, and may be a default branch", default=False),
+    Option("--commit-rest", "commit uncommitted changes to the branch at the end", default=False),
+    Option("--force", "replace a branch that the commits do not continue; allow a default branch", default=False),
     Option("--memory", "memory limit, such as 512m", value="SIZE"),
     Option("--cpus", "CPU limit, such as 1.5", value="N"),
     Option("--pids", "maximum number of processes", value="N", number=True),
@@ -177,13 +175,13 @@ def _run(arguments: Namespace | Arguments) -> int:
     Wiring.soon += ("sandbox.cli.foreground", "sandbox.cli.run_summary")
     if resolved.config.filesystem.branch is None:  # else git runs inside first
         readiness.hold()  # until the command has run for a moment (`cli/relay.py`)
-    with create(resolved, command=command, tell=tell_ignored) as sandbox:
-        from sandbox.cli.foreground import foreground
-        from sandbox.cli.run_summary import Refusals, tell, tell_notices
+    sandbox = create(resolved, command=command, tell=tell_ignored)
+    from sandbox.cli.foreground import foreground
+    from sandbox.cli.run_summary import Refusals, tell, tell_notices, to_its_end
 
-        tell_notices(sandbox)
-        refusals = Refusals(sandbox, resolved.expected)
-        result = foreground(sandbox, command, directory=_start(sandbox, arguments))
+    tell_notices(sandbox)
+    refusals = Refusals(sandbox, resolved.expected)
+    result = to_its_end(sandbox, lambda: foreground(sandbox, command, directory=_start(sandbox, arguments)))
     if sandbox.config.filesystem.branch is not None:
         from sandbox.cli.branch import bring_at_end
 
@@ -217,27 +215,33 @@ def _in_background(
     resolved: Resolved, command: list[str], arguments: Namespace | Arguments, background: Background
 ) -> int:
     from sandbox.cli.foreground import foreground
-    from sandbox.cli.run_summary import status, tell_notices
+    from sandbox.cli.run_summary import status, tell_left, tell_notices, to_its_end
     from sandbox.errors import SandboxClosed
     from sandbox.service import create
 
-    with create(resolved, command=command, tell=tell_ignored) as sandbox:
-        tell_notices(sandbox)
-        background.print_to(sandbox.log)
-        try:
-            result = foreground(
+    sandbox = create(resolved, command=command, tell=tell_ignored)
+    tell_notices(sandbox)
+    told = len(sandbox.notices)
+    background.print_to(sandbox.log)
+    # From here on, what is printed goes into the log.
+    try:
+        result = to_its_end(
+            sandbox,
+            lambda: foreground(
                 sandbox,
                 command,
                 started=lambda: background.started(sandbox.id),
                 directory=_start(sandbox, arguments),
-            )
-        except SandboxClosed as problem:
-            if sandbox.end_reason:
-                print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
-            return 0  # it was killed or timed out, as intended
-        except SandboxError as problem:
-            print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
-            raise
+            ),
+        )
+    except SandboxClosed as problem:
+        if sandbox.end_reason:
+            print(f"sandbox: {_.text(problem)}", file=sys.stderr)
+        return 0  # it was killed or timed out, as intended
+    except SandboxError as problem:
+        print(f"sandbox: {_.text(problem)}", file=sys.stderr)
+        raise
+    tell_left(sandbox, told)
     if sandbox.config.filesystem.branch is not None:
         from sandbox.cli.branch import bring_at_end
 

@@ -37,7 +37,7 @@ def refuse(arguments: Namespace | Arguments, command: Sequence[str]) -> None:
 def run(address: str, resolved: Resolved, command: Sequence[str], *, as_json: bool = False) -> int:
     """Runs the command there. Returns its exit status. Raises what `Cluster.sandbox` raises, and SandboxLost."""
     from sandbox.cluster import Cluster
-    from sandbox.cluster.given import travelling
+    from sandbox.cluster.node_config import travelling
 
     config = travelling(resolved, os.environ)
     project = resolved.config.filesystem.root
@@ -56,7 +56,7 @@ def run(address: str, resolved: Resolved, command: Sequence[str], *, as_json: bo
 
 
 def _foreground(sandbox: ClusterSandbox, command: Sequence[str]) -> int:
-    from sandbox.cli.in_background import in_background
+    from sandbox.cli.relay import in_background
     from sandbox.cli.remote import piped, with_terminal
 
     if os.isatty(0) and os.isatty(1) and not in_background():
@@ -71,7 +71,7 @@ def _as_json(sandbox: ClusterSandbox, command: Sequence[str], refusals: Refusals
     review, changed = _brought_back(sandbox)
     told: dict[str, object] = {
         "id": sandbox.id, "node": sandbox.node, "overlay": review or None, "changed": changed,
-        "refused": refusals.plain(), "made": [],
+        "refused": refusals.plain(), "made": [], "undone": [], "notices": [],
     }  # fmt: skip
     return as_json.ended(result, told)
 

@@ -10,7 +10,7 @@ from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sandbox.client import Client
     from sandbox.result import ExecResult
@@ -67,13 +67,21 @@ def _host(url: str) -> str:
     return url.rpartition("://")[2].partition("/")[0].partition(":")[0]
 
 
+def to_its_end(sandbox: Sandbox, run: Callable[[], ExecResult]) -> ExecResult:
+    """Returns what `run` returns, and closes the sandbox. If `run` fails, because the sandbox was ended for instance,
+    prints what the tenants left behind all the same."""
+    told = len(sandbox.notices)
+    try:
+        with sandbox:
+            return run()
+    except BaseException:
+        tell_left(sandbox, told)
+        raise
+
+
 def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     """Prints the summary, once the sandbox has ended. Returns the exit status."""
-    if sandbox.config.filesystem.overlay and sandbox.config.filesystem.branch is None:
-        _tell_changes(sandbox)
-    tell_notices(sandbox, refusals.told)
-    tell_undone(sandbox._undone)
-    tell_made(sandbox._made)
+    tell_left(sandbox, refusals.told)
     # After a successful command, print nothing to a stderr that may be a program's input.
     if result.exit_code != 0 or os.isatty(2):
         refusals.tell(sandbox)
@@ -82,10 +90,19 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     return status(result)
 
 
+def tell_left(sandbox: Sandbox, told: int) -> None:
+    """Prints what the tenants left behind, and the notices since the first `told`, however the sandbox ended."""
+    if sandbox.config.filesystem.overlay and sandbox.config.filesystem.branch is None:
+        _tell_changes(sandbox)
+    tell_notices(sandbox, told)
+    tell_undone(sandbox._undone)
+    tell_made(sandbox._made)
+
+
 def tell_made(made: list[str]) -> None:
-    """Prints which new files programs on the host act on."""
+    """Prints which new files programs on the host act on, and which programs on PATH were changed."""
     for path in made:
-        told = _("{path} was created while the sandbox ran; review it before a program on the host uses it")
+        told = _("{path} was created or changed while the sandbox ran; review it before a program on the host uses it")
         print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
 
 

@@ -31,12 +31,13 @@ def add(parser: ArgumentParser) -> None:
     option(
         "--root", action="append", default=[], metavar="DIR", help=_("clients may choose projects in this directory")
     )
-    option("--pool", type=int, default=0, metavar="N", help=_("keep so many sandboxes ready: docs/pools.md"))
+    option("--pool", type=int, default=0, metavar="N", help=_("keep this many sandboxes ready: docs/pools.md"))
+    option("--cluster", metavar="ADDRESS", help=_("show the nodes of this Ray cluster in the dashboard"))
     option("--rate", type=float, default=500.0, metavar="N", help=_("requests a second that each token may make"))
     option("--upload-limit", default="1g", metavar="SIZE", help=_("largest file that may be uploaded"))
-    option("--most", type=int, metavar="N", help=_("run at most N sandboxes at a time; who asks for another waits"))
-    option("--wait", default="30s", metavar="TIME", help=_("how long they wait before they are told to come back"))
-    option("--token-file", metavar="FILE", help=_("tokens besides those of `token new`: a token, its scopes, its name"))
+    option("--most", type=int, metavar="N", help=_("run at most N sandboxes at a time; further requests wait"))
+    option("--wait", default="30s", metavar="TIME", help=_("how long such requests wait before they are refused"))
+    option("--token-file", metavar="FILE", help=_("further tokens, one a line: the token, its scopes, its name"))
     option("--new-token", action="store_true", help=_("print a token that may do everything and ends with the server"))
     option("--scope", action="append", default=[], metavar="SCOPES", help=_("token new: what it may do"))
     option("--sandbox", action="append", default=[], metavar="ID", help=_("token new: only for this sandbox"))
@@ -89,6 +90,7 @@ def _serve(arguments: Namespace) -> int:
         token_file=os.path.abspath(arguments.token_file) if arguments.token_file else None,
         manager=_manager(arguments.manager),
         pool=_pool(arguments.pool),
+        cluster=_cluster(arguments.cluster),
     )
     check(settings)
     return serve(Sandboxes(config_file=arguments.config, tell=tell_ignored), settings, new_token=arguments.new_token)
@@ -101,6 +103,17 @@ def _pool(size: int) -> int:
     if not 0 <= size <= MOST:
         raise InvalidArgument("size must be a number from 1 to {most}", most=MOST)
     return size
+
+
+def _cluster(address: str | None) -> Any:
+    """What describes the cluster, which is joined when somebody looks. Raises SandboxError without Ray."""
+    if address is None:
+        return None
+    from sandbox.cluster.nodes import ray_module
+    from sandbox.cluster.shown import ShownCluster
+
+    ray_module()
+    return ShownCluster(address).look
 
 
 def _manager(file: str | None) -> dict[str, Any]:

@@ -46,10 +46,10 @@ def run(arguments: Namespace) -> int:
             print(ask({"op": "address"})["address"])
             return 0
         case ["new"]:
-            from sandbox.signing import places
+            from sandbox.signing import paths
 
-            os.makedirs(places.directory(), mode=0o700, exist_ok=True)
-            return _new(os.path.join(places.directory(), "key.json"), arguments.password_fd)
+            os.makedirs(paths.directory(), mode=0o700, exist_ok=True)
+            return _new(os.path.join(paths.directory(), "key.json"), arguments.password_fd)
         case ["new", file]:
             if not arguments.yes:
                 _refuse_shared(os.path.abspath(os.path.expanduser(file)))

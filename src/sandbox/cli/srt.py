@@ -147,22 +147,32 @@ def _run(options: Options) -> int:
 
     Wiring.soon += ("sandbox.cli.foreground",)
     readiness.hold()  # until the command has run for a moment (`cli/relay.py`)
-    with Sandbox(config) as sandbox:
-        from sandbox.cli.foreground import foreground
+    sandbox = Sandbox(config)
+    told = _tell_notices(sandbox)
+    try:
+        with sandbox:
+            from sandbox.cli.foreground import foreground
 
-        for notice in sandbox.notices:
-            print(f"srt: {shown(notice)}", file=sys.stderr)
-        if options.debug:
-            sandbox.on_event(_show_refusal)
-        if options.control is not None:
-            _listen(options, options.control, sandbox)
-        result = foreground(sandbox, command)
-    if sandbox._undone or sandbox._made:
-        from sandbox.cli.run_summary import tell_made, tell_undone
+            if options.debug:
+                sandbox.on_event(_show_refusal)
+            if options.control is not None:
+                _listen(options, options.control, sandbox)
+            result = foreground(sandbox, command)
+    finally:
+        _tell_notices(sandbox, told)
+        if sandbox._undone or sandbox._made:
+            from sandbox.cli.run_summary import tell_made, tell_undone
 
-        tell_undone(sandbox._undone)
-        tell_made(sandbox._made)
+            tell_undone(sandbox._undone)
+            tell_made(sandbox._made)
     return result.exit_code
+
+
+def _tell_notices(sandbox: Sandbox, told: int = 0) -> int:
+    """Prints all but the first `told`; returns how many have been printed now."""
+    for notice in sandbox.notices[told:]:
+        print(f"srt: {shown(notice)}", file=sys.stderr)
+    return len(sandbox.notices)
 
 
 def _command(options: Options) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sandbox.cli.output import shown
 from sandbox.errors import Message, SandboxError
-from sandbox.network.decider.link import Link, Unavailable
+from sandbox.network.decider.connection import DeciderConnection, Unavailable
 from sandbox.policy.addresses import is_loopback_host
 from sandbox.policy.decision import Decision
 
@@ -161,7 +161,7 @@ class Proxy:
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         loop.add_signal_handler(signal.SIGTERM, self._end, "SIGTERM")
-        link = Link(lambda why: self._end(f"decider: {why}"))
+        link = DeciderConnection(lambda why: self._end(f"decider: {why}"))
         try:
             await self._connect(link)
             allowed, denied = await link.greeted
@@ -200,7 +200,7 @@ class Proxy:
         host, port = self._listener.getsockname()[:2]
         return f"{host}:{port}"
 
-    async def _connect(self, link: Link) -> None:
+    async def _connect(self, link: DeciderConnection) -> None:
         options = self._options
         if options.decider_fd is not None:
             reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=os.dup(options.decider_fd)))
@@ -220,7 +220,7 @@ class Proxy:
         except OSError:
             self._end("lifeline error")
 
-    async def _gate(self, link: Link, allowed: list[str], denied: list[str], stop: socket.socket) -> None:
+    async def _gate(self, link: DeciderConnection, allowed: list[str], denied: list[str], stop: socket.socket) -> None:
         from sandbox.config.model import Network
         from sandbox.network.decider.decider import Decider
         from sandbox.network.gate.gate import Gate
@@ -263,7 +263,7 @@ def _without_tls() -> type[Gate]:
             self, client: socket.socket, destination: Destination, style: ClientStyle | None = None
         ) -> None:
             if isinstance(style, HttpProxyStyle):
-                reason = Message("{destination}: without --ca-fd no tunnel can be looked into", destination=destination)
+                reason = Message("{destination}: tunnels cannot be inspected without --ca-fd", destination=destination)
                 return await self.deny(client, destination, Decision(False, "network.intercept", reason), style)
             await super().connect(client, destination, style)
 

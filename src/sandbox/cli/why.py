@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from sandbox.config.model import Filesystem
+    from sandbox.config.model import Config
     from sandbox.policy.files import FileGuard
 
 # Rule -> the setting that decides, and the setting to change for another decision.
@@ -152,16 +152,21 @@ def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
     guard = FileGuard(filesystem, home=os.path.expanduser("~"))
     place = os.path.join(filesystem.root, os.path.expanduser(path))
     real = os.path.realpath(place)
+    if os.path.islink(place):  # what it leads to helps nobody who cannot see the link
+        seen = _by_the_walls(resolved.config, guard, os.path.realpath(os.path.dirname(place)), "read")
+        if not seen:
+            return seen
     if os.path.lexists(real):
-        return _by_the_walls(filesystem, guard, real, operation)
+        return _by_the_walls(resolved.config, guard, real, operation)
     decision = guard.check(path, operation)
     return guard.check(real, operation) if decision and real != os.path.normpath(place) else decision
 
 
-def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation: str) -> Decision:
+def _by_the_walls(config: Config, guard: FileGuard, real: str, operation: str) -> Decision:
     """Uses the same search as a sandbox, which includes links, hard links and directories above."""
-    from sandbox.config.home import home
-    from sandbox.guards.search import denied, search
+    from sandbox.guards.freezing import freeze_repositories
+    from sandbox.guards.scan import hidden_now
+    from sandbox.guards.search import denied
     from sandbox.policy.files import narrowest
 
     tops = [os.path.realpath(one) for one in (guard.root, *guard.allow_read, *guard.allow_write)]
@@ -169,19 +174,21 @@ def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation
     if decision.rule == "own-scratch" and operation == "read" and narrowest(real, SCRATCH) not in (None, real):
         return Decision(False, "own-scratch", HOST_SCRATCH)
     if decision.rule in ("system", "own-scratch", "outside-project-root"):
-        elsewhere = denied(filesystem, list(guard.system), tops) if decision.rule == "system" else []
+        elsewhere = denied(config.filesystem, list(guard.system), tops) if decision.rule == "system" else []
         by = narrowest(real, [mask.path for mask in elsewhere])
         return (
             decision
             if by is None
             else Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=by)
         )
-    covers = search(filesystem, [one for one in tops if os.path.lexists(one)], [os.path.realpath(home())]).found
+    covers = hidden_now(config, tops)
     mask = covers.masks.get(narrowest(real, list(covers.masks)) or "")
     if mask is not None and mask.rule == "deny_read":
         return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=mask.path)
     if mask is not None:
         return Decision(False, "sensitive-file-pattern", "Matches blocked pattern: {pattern}", pattern=mask.rule)
+    if operation == "write":
+        freeze_repositories(covers, tops, None, {})
     frozen = narrowest(real, list(covers.frozen)) if operation == "write" else None
     if frozen is not None:
         refused = guard.check(frozen, "write")  # the rule's own reason, if the name gives one

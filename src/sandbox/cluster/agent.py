@@ -10,20 +10,21 @@ import asyncio
 import os
 import resource
 import socket
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from typing import Any
 
 import uvicorn
 
-from sandbox.audit.kept import Kept
+from sandbox.audit.received import ReceivedRecords
 from sandbox.cluster import record_routes
 from sandbox.cluster.blob_routes import routes
-from sandbox.cluster.blobs import Blobs
+from sandbox.cluster.blobs import BlobStore
 from sandbox.cluster.identity import Identity, admit
+from sandbox.cluster.leases import Leases, clean, clean_ended, hold
 from sandbox.cluster.line import Line
+from sandbox.cluster.placing import cached_here, near
 from sandbox.cluster.shipping import Ownership, Shipper
 from sandbox.config.home import home, record_directory
 from sandbox.config.layers import resolve
@@ -38,11 +39,10 @@ from sandbox.server.server import Server
 from sandbox.server.settings import Settings
 from sandbox.websocket import notice_silence
 
-SCOPES = frozenset(("read", "create", "exec", "files", "apply", "network", "answer", "kill", "host"))
-UNUSED = 60.0  # seconds within which a lease must be used
 SILENCE = 20  # seconds after which a client that does not answer counts as gone
 LONGEST = 86400.0  # seconds that a token for records is valid
 THREADS = 16  # calls by way of Ray at a time
+SWEEP = 5.0  # seconds between two looks for what ended sandboxes left
 
 
 class Agent:
@@ -53,30 +53,50 @@ class Agent:
 
         `nodes_class` is `Nodes`, which starts agents: it is a parameter to avoid a circular import.
         """
+        ordinary_priority()
         self._nodes = nodes_class
         nodes = os.path.join(home(), "nodes")
         kept = os.path.join(home(), "cluster-records")
         os.environ["SANDBOX_HOME"] = self._home = os.path.join(nodes, node[:12])
         os.makedirs(self._home, mode=0o700, exist_ok=True)
         self._node, self._address, self._pool = node, address, pool
-        self._kept = Kept(kept) if node == keeper else None
+        self._kept = ReceivedRecords(kept) if node == keeper else None
         self._identity = Identity(f"sandbox agent {node[:12]}", (address,))
         self._context = self._identity.for_server()
         self._admitted: set[bytes] = set()
-        self._leases: dict[str, float] = {}
         self._readers: dict[bytes, str] = {}  # ids of tokens for records, by their holder's authority
         self._mine = Identity(f"sandbox shipper {node[:12]}")
         self._lock = Lock()
         self._draining = False
+        self._left = ""  # why something of an ended sandbox could not be removed
+        self._shipper: Shipper | None = None
+        self._templates: set[str] = set()
+        self._published: list[str] = []
         self._listening = _listen(address)
-        self._started = Event()
+        self._started, self._ended = Event(), Event()
+        self._problem: BaseException | None = None
         self._server: Any = None
-        Thread(target=self._serve, name="sandbox-agent", daemon=True).start()
-        self._started.wait()
-        self._shipper = Shipper(Ownership(nodes, node[:12]), lambda: self._to_keeper(keeper)) if keeper else None
+        self._leases: Any = None
+        self._blobs = BlobStore(os.path.join(self._home, "blobs"))
+        self._start()
+        owned = Ownership(nodes, node[:12], clean_ended)
+        if keeper:
+            self._shipper = Shipper(owned, lambda: self._to_keeper(keeper))
 
-    def lease(self, authority: bytes) -> tuple[str, bytes, str, str]:
+    def _start(self) -> None:
+        self._alive = hold(self._home)
+        clean(self._home)  # what an agent of this machine left that was killed
+        self._thread = Thread(target=self._serve, name="sandbox-agent", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._problem is not None:
+            raise SandboxError("the node's server cannot start: {problem}", problem=self._problem) from self._problem
+        Thread(target=self._sweep, name="sandbox-sweep", daemon=True).start()
+
+    def lease(self, authority: bytes, holder: str) -> tuple[str, bytes, str, str]:
         """Lets a client of that authority make one sandbox. Returns the address, our authority, a token and its id.
+
+        The token is good for nobody but the `holder` of the certificate of that digest.
 
         Raises SandboxError while the machine is being drained.
         """
@@ -84,23 +104,22 @@ class Agent:
             raise SandboxError("the node {node} is being drained", node=self._node[:12])
         with self._lock:
             self._admit(authority)
-            self._forget_unused()
-            text, token = self._server.tokens.new(SCOPES, name="lease", passing=True)
-            self._server.leases[token.id] = ""
-            self._leases[token.id] = time.monotonic()
-        return self._url(), self._identity.authority, text, token.id
+        text, id = self._leases.new(holder)
+        return self._url(), self._identity.authority, text, id
 
     def release(self, token: str) -> None:
         """Ends a lease, whose sandbox has ended. Idempotent."""
-        with self._lock:
-            self._forget(token)
+        self._leases.release(token)
 
-    def keeper(self, authority: bytes) -> tuple[str, bytes, str]:
+    def keeper(self, authority: bytes, holder: str) -> tuple[str, bytes, str]:
         """Lets a holder of that authority send and read records. Returns the address, our authority and a token."""
         with self._lock:
             self._admit(authority)
             self._server.tokens.forget(self._readers.pop(authority, ""))
-            text, token = self._server.tokens.new(frozenset(("audit",)), name="record", lifetime=LONGEST, passing=True)
+            text, token = self._server.tokens.new(
+                frozenset(("audit",)), name="record", lifetime=LONGEST, passing=True, surface=record_routes.SURFACE,
+                holder=holder,
+            )  # fmt: skip
             self._readers[authority] = token.id
         return self._url(), self._identity.authority, text
 
@@ -111,7 +130,7 @@ class Agent:
         return {
             "node": self._node, "address": self._address, "pid": os.getpid(), "sandboxes": len(running) - ready,
             "ready": ready, "draining": self._draining, "home": self._home,
-            "record": self._shipper.problem if self._shipper is not None else "",
+            "record": self._shipper.problem if self._shipper is not None else "", "left": self._left,
         }  # fmt: skip
 
     def usage(self) -> list[dict[str, Any]]:
@@ -141,32 +160,55 @@ class Agent:
 
     def _to_keeper(self, node: str) -> Line:
         """A connection to the agent that keeps records, which Ray knows how to find. Raises SandboxError."""
-        url, authority, token = self._nodes("auto", 0).ask(node, "keeper", self._mine.authority, timeout=SILENCE)
+        url, authority, token = self._nodes("auto", 0).ask(node, "keeper", *self._mine.shown, timeout=SILENCE)
         return Line(url, self._mine.for_client(authority), token, timeout=SILENCE)
 
-    # -- leases
+    def _sweep(self) -> None:
+        while not self._ended.wait(SWEEP):
+            try:
+                self._leases.sweep()
+                self._blobs.trim()
+                self._publish()
+            except Exception as problem:  # noqa: BLE001 - it is tried again, and `sandbox cluster nodes` shows it
+                self._left = f"{type(problem).__name__}: {problem}"
 
-    def _forget_unused(self) -> None:
-        """Forgets leases that were not used in time, and those whose sandbox has ended."""
-        now = time.monotonic()
-        for token, since in list(self._leases.items()):
-            sandbox = self._server.leases.get(token, "")
-            ended = sandbox not in ("", "…") and self._server.reach.known(sandbox) is None
-            if ended or (not sandbox and now > since + UNUSED):
-                self._forget(token)
-
-    def _forget(self, token: str) -> None:
-        self._leases.pop(token, None)
-        self._server.leases.pop(token, None)
-        self._server.tokens.forget(token)
+    def _publish(self) -> None:
+        """Lets clients know which images and templates are here, when that has changed."""
+        for one in entries(self._home):
+            if one.running:
+                self._templates.update(name for name in near(one.config) if name.startswith("template:"))
+        cached = cached_here(self._templates)
+        if self._nodes is not None and cached != self._published:
+            self._nodes("auto", 0).publish(self._node, cached)
+            self._published = cached
 
     # -- the server
 
+    def close(self) -> None:
+        """Ends the server and its sandboxes. Ray does not call this: it ends the process."""
+        self._ended.set()
+        if self._shipper is not None:
+            self._shipper.close()
+        self._running.should_exit = self._running.force_exit = True
+        self._thread.join()
+        os.close(self._alive)
+
     def _serve(self) -> None:
-        asyncio.run(self._run())
+        try:
+            asyncio.run(self._run())
+        except BaseException as problem:  # noqa: BLE001 - it is raised where the agent is made
+            self._problem = problem
+        finally:
+            if self._started.is_set() and not self._ended.is_set():
+                self._give_up()
+            self._problem = self._problem or RuntimeError("it ended at once")
+            self._started.set()
+
+    def _give_up(self) -> None:
+        """The server has ended by itself. Without it the agent is good for nothing; Ray starts a new one."""
+        os._exit(1)
 
     async def _run(self) -> None:
-
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         port = self._listening.getsockname()[1]
@@ -174,7 +216,8 @@ class Agent:
         settings = Settings(record=record_directory(config), host=self._address, port=port, pool=self._pool, rate=1e6)
         announce(self._home, port)
         self._server = Server(Sandboxes(tell=lambda ignored: None), settings)
-        more = routes(Blobs(os.path.join(self._home, "blobs")))
+        self._leases = Leases(self._server, self._home)
+        more = routes(self._blobs, self._leases)
         if self._kept is not None:
             more += record_routes.routes(self._kept)
         served = uvicorn.Config(
@@ -184,9 +227,20 @@ class Agent:
         )  # fmt: skip
         served.load()
         served.ssl = self._context
-        running = _Uvicorn(served)
-        running.ready = self._started
-        await running.serve(sockets=[self._listening])
+        self._running = _Uvicorn(served)
+        self._running.ready = self._started
+        await self._running.serve(sockets=[self._listening])
+
+
+def ordinary_priority() -> None:
+    """Undoes the niceness of 15 that Ray gives its workers by default, where that is allowed: sandboxes would inherit
+    it, and on a busy machine the agent would be silent for so long that it counts as lost."""
+    if "RAY_worker_niceness" in os.environ:
+        return  # somebody has chosen it
+    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["0"]:
+        with suppress(OSError):
+            if os.getpriority(os.PRIO_PROCESS, int(thread)) > 0:
+                os.setpriority(os.PRIO_PROCESS, int(thread), 0)
 
 
 def _listen(address: str) -> socket.socket:
@@ -210,4 +264,5 @@ class _Uvicorn(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.ready.set()
+        if not self.should_exit:
+            self.ready.set()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sandbox.aio import AsyncSandbox, _asked_in
 from sandbox.async_threads import Threads
-from sandbox.cluster.cluster import Cluster
+from sandbox.cluster.cluster import PATIENCE, Cluster
 from sandbox.errors import SandboxClosed
 from sandbox.hook_names import names_of
 
@@ -58,9 +58,12 @@ class AsyncClusterSandbox(AsyncSandbox):
 class AsyncCluster:
     """`async with AsyncCluster("auto") as cluster: sb = await cluster.sandbox()`. See `Cluster`."""
 
-    def __init__(self, address: str = "auto", *, pool: int = 0) -> None:
+    def __init__(
+        self, address: str = "auto", *, pool: int = 0, team: str | None = None, patience: float = PATIENCE
+    ) -> None:
         """Takes what `Cluster` takes; the cluster is joined on entering, or by `start()`."""
-        self._address, self._pool = address, pool
+        self._address = address
+        self._more: dict[str, Any] = {"pool": pool, "team": team, "patience": patience}
         self._cluster: Cluster | None = None
         self._closed = False
         self._starting = asyncio.Lock()  # several tasks may wait for the same join
@@ -73,7 +76,7 @@ class AsyncCluster:
         async with self._starting:
             if self._cluster is None:
                 self._cluster = await self._threads.run(
-                    lambda: Cluster(self._address, pool=self._pool), lambda one: one.close()
+                    lambda: Cluster(self._address, **self._more), lambda one: one.close()
                 )
         return self
 
@@ -96,6 +99,7 @@ class AsyncCluster:
         timeout: float | None = None,
         on_wait: Callable[[int], object] | None = None,
         checkpoints: Checkpoints | None = None,
+        placement: str | None = None,
     ) -> AsyncClusterSandbox:
         """Starts a sandbox where there is room, as `Cluster.sandbox`; raises what that raises.
 
@@ -106,7 +110,7 @@ class AsyncCluster:
         asked = _asked_in(asyncio.get_running_loop(), hooks)
         more: dict[str, Any] = {
             "project": project, "hooks": asked, "cpus": cpus, "memory": memory, "resources": resources,
-            "timeout": timeout, "on_wait": on_wait, "checkpoints": checkpoints,
+            "timeout": timeout, "on_wait": on_wait, "checkpoints": checkpoints, "placement": placement,
         }  # fmt: skip
         made = await self._threads.run(lambda: self.sync.sandbox(config, **more), lambda one: one.close())
         return AsyncClusterSandbox._around(cast("Sandbox", made))
@@ -119,6 +123,18 @@ class AsyncCluster:
         """Returns how many sandboxes of all clients wait for room. Raises SandboxError."""
         return await self._threads.run(self.sync.waiting)
 
+    async def teams(self) -> list[dict[str, Any]]:
+        """Returns the teams, as `Cluster.teams`. Raises SandboxError."""
+        return await self._threads.run(self.sync.teams)
+
+    async def set_teams(self, teams: Mapping[str, Any]) -> None:
+        """Sets the teams, as `Cluster.set_teams`. Raises ConfigError, SandboxError."""
+        await self._threads.run(lambda: self.sync.set_teams(teams))
+
+    async def queue(self) -> list[dict[str, Any]]:
+        """Returns who waits for their turn, as `Cluster.queue`. Raises SandboxError."""
+        return await self._threads.run(self.sync.queue)
+
     async def drain(self, node: str, draining: bool = True) -> None:
         """Stops making sandboxes on a machine, as `Cluster.drain`. Raises NotFound, SandboxError."""
         await self._threads.run(lambda: self.sync.drain(node, draining))
@@ -126,9 +142,11 @@ class AsyncCluster:
     async def close(self) -> None:
         """Ends the sandboxes that were made here, and leaves the cluster. Idempotent."""
         self._closed = True
-        if self._cluster is not None:
-            await self._threads.run(self._cluster.close)
-        self._threads.close()
+        try:
+            if self._cluster is not None:
+                await self._threads.run(self._cluster.close)
+        finally:
+            self._threads.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()

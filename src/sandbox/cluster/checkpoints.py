@@ -12,14 +12,17 @@ import os
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-from sandbox.errors import InvalidArgument, SandboxError
+from sandbox.errors import InvalidArgument, SandboxError, SandboxLost
+from sandbox.result import ExecResult, Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandbox.client import Client
+    from sandbox.rpc.remote import RemoteProcess
 
 MOST = 2**28  # bytes of either archive
+AT_ONCE = 2**20  # bytes of input that go with the command
 KEPT = 2  # checkpoints of one sandbox
 VERSION = 1
 _PACK = "tar --null --no-recursion -cpf - -T -"
@@ -101,20 +104,32 @@ class Saving:
         """Makes one. Raises SandboxError."""
         with self._lock:
             content = self._save()
+            if self._ended.is_set():
+                return  # it was closed meanwhile, and nothing may be left
             self._number += 1
             try:
                 self._policy.put(self.name, self._number, content)
-            except OSError as problem:
+            except Exception as problem:  # each store has errors of its own
                 raise SandboxError("the checkpoint could not be kept: {problem}", problem=problem) from problem
 
     def last(self) -> bytes | None:
-        return self._policy.last(self.name)
+        """The newest intact one; None if there is none. Raises SandboxLost when the store cannot be read."""
+        try:
+            return self._policy.last(self.name)
+        except Exception as problem:
+            raise SandboxLost("the checkpoints cannot be read: {problem}", problem=problem) from problem
 
-    def close(self) -> None:
-        """Makes no more, and removes those there are. Idempotent."""
+    def stop(self) -> None:
+        """Makes no more, unless one is being made. Idempotent."""
         self._ended.set()
+
+    def forget(self) -> None:
+        """Removes those there are. Call it when the sandbox is closed. Idempotent. Raises SandboxError."""
         with self._lock:
-            self._policy.forget(self.name)
+            try:
+                self._policy.forget(self.name)
+            except Exception as problem:
+                raise SandboxError("the checkpoints could not be removed: {problem}", problem=problem) from problem
 
     def _run(self, every: float) -> None:
         while not self._ended.wait(every):
@@ -160,8 +175,32 @@ def _opened(content: bytes) -> tuple[dict[str, Any], bytes, bytes] | None:
     return (about, rest[: about["project"]], rest[about["project"] :]) if whole else None
 
 
+def _run(sandbox: Client, command: str, given: bytes) -> ExecResult:
+    """Runs a command. Large input is sent in pieces: it would not fit one message."""
+    if len(given) <= AT_ONCE:
+        return sandbox.exec(command, env={"LC_ALL": "C"}, input=given, max_output=MOST)
+    with sandbox.spawn(command, env={"LC_ALL": "C"}) as process:
+        # In a thread: a command that waits for a reader of its output does not read its input.
+        writing = Thread(target=_write, args=(process, given), name="sandbox-checkpoints", daemon=True)
+        writing.start()
+        output = Output(MOST)
+        for chunk in process.chunks():
+            output.add(chunk)
+        writing.join()
+        assert process.result is not None
+        return output.into(process.result)
+
+
+def _write(process: RemoteProcess, given: bytes) -> None:
+    try:
+        process.write(given)
+        process.close_stdin()
+    except (BrokenPipeError, SandboxError):
+        pass  # who reads its output learns why
+
+
 def _said(sandbox: Client, command: str, given: bytes = b"") -> bytes:
-    result = sandbox.exec(command, env={"LC_ALL": "C"}, input=given, max_output=MOST)
+    result = _run(sandbox, command, given)
     if result.truncated:
         raise SandboxError("the sandbox has more than {most} MB to save", most=MOST >> 20)
     if result.exit_code not in (0, 1):  # 1: a file changed while it was read

@@ -10,24 +10,25 @@ goes straight to that machine's agent, over TLS with certificates on both sides.
 from __future__ import annotations
 
 import os
-import weakref
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sandbox.cluster import travel
+from sandbox.cluster import placing, travel
+from sandbox.cluster.agent_watch import AgentWatch
 from sandbox.cluster.checkpoints import Saving, pack, unpack
-from sandbox.cluster.cluster_sandbox import ClusterSandbox
-from sandbox.cluster.given import hiding, with_secrets
-from sandbox.cluster.line import Refused
+from sandbox.cluster.cluster_sandbox import ClusterSandbox, closed
+from sandbox.cluster.line import AgentRefused
+from sandbox.cluster.node_config import hiding, with_secrets
 from sandbox.cluster.node_watch import NodeWatch
-from sandbox.cluster.nodes import Nodes, queue_length
-from sandbox.config.given import read_config
+from sandbox.cluster.nodes import RayNodes
+from sandbox.config.from_program import read_config
 from sandbox.config.section import owned
 from sandbox.errors import SandboxClosed, SandboxError, SandboxLost
 from sandbox.remote_server import _connection
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from sandbox.cluster.checkpoints import Checkpoints
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from sandbox.rpc.connection import Connection
 
 DEFAULT_CPUS = 0.1  # reserved for a sandbox whose configuration does not limit its processors
+PATIENCE = 10.0  # seconds that an agent may be silent
 ATTEMPTS = 3  # at finding a machine whose agent answers
 ENGINES = {"qemu": "sandbox_qemu", "microvm": "sandbox_qemu", "firecracker": "sandbox_kvm"}
 
@@ -60,24 +62,31 @@ class _Asked(NamedTuple):
     project: str | os.PathLike[str] | None
     timeout: float | None
     on_wait: Callable[[int], object] | None
+    placement: str | None
 
 
 class Cluster:
     """The machines of a Ray cluster. Safe to use from many threads."""
 
-    def __init__(self, address: str = "auto", *, pool: int = 0) -> None:
+    def __init__(
+        self, address: str = "auto", *, pool: int = 0, team: str | None = None, patience: float = PATIENCE
+    ) -> None:
         """Joins the cluster at `address`: "auto", "HOST:PORT" or "ray://HOST:PORT".
 
-        `pool` is how many sandboxes each agent keeps ready; the client that starts an agent decides. Raises
-        SandboxError when Ray is not installed or cannot be reached.
+        `team` is whose sandboxes are made, by default the variable SANDBOX_TEAM: see `set_teams`.
+        `pool` is how many sandboxes each agent keeps ready; the client that starts an agent decides. An agent that does
+        not answer for `patience` seconds counts as lost. Raises SandboxError when Ray is not installed or cannot be
+        reached.
         """
         from sandbox.cluster.identity import Identity
 
-        self._nodes = Nodes(address, pool)
+        self._nodes = RayNodes(address, pool, os.environ.get("SANDBOX_TEAM", "") if team is None else team)
         self._identity: Identity = Identity(f"sandbox client {os.getpid()}")
         self._contexts: dict[bytes, ssl.SSLContext] = {}
-        self._made: weakref.WeakSet[ClusterSandbox] = weakref.WeakSet()
+        self._made: set[ClusterSandbox] = set()
         self._watch = NodeWatch(self._nodes)
+        self._agents = AgentWatch(patience)
+        self._joining = Lock()  # held while a sandbox becomes one of ours, or none may any more
         self._closed = False
 
     def sandbox(
@@ -92,6 +101,7 @@ class Cluster:
         timeout: float | None = None,
         on_wait: Callable[[int], object] | None = None,
         checkpoints: Checkpoints | None = None,
+        placement: str | None = None,
     ) -> ClusterSandbox:
         """Starts a sandbox on a machine with room, and waits for room: `timeout` seconds, or for ever.
 
@@ -100,17 +110,20 @@ class Cluster:
         queue. `project` is a directory here: the sandbox gets what a program in a sandbox around it could read, under
         an overlay; see `bring_back`. Other paths are those of the machine, and without `filesystem.root` the sandbox
         has a new, empty directory. With `checkpoints`, it goes on elsewhere from the last one when its machine is lost.
-        Raises what `Sandbox` raises, and SandboxError when no machine has room in time.
+        `placement` "spread" prefers the machine with the most room, "pack" the one with the least that is enough; of
+        both, and without it, one that has the image or template already. Raises what `Sandbox` raises, and SandboxError
+        when no machine has room in time.
         """
         if self._closed:
             raise SandboxClosed("the cluster is closed")
         given = with_secrets(owned(config) or {})
         if checkpoints is not None:
             given["filesystem"] = {**given.get("filesystem", {}), "overlay": True}
-        asked = _Asked(given, needed(given, cpus, memory, resources), hooks, project, timeout, on_wait)
+        wanted = needed(given, cpus, memory, resources)
+        asked = _Asked(given, wanted, hooks, project, timeout, on_wait, placing.checked(placement))
         made = self._reserved(asked, lambda reservation: self._on(reservation, given, hooks, project))
         if checkpoints is not None:
-            made._saving = Saving(checkpoints, lambda: pack(made))
+            made._saving = Saving(checkpoints, lambda: made._steadily(pack))
             made._recover = lambda lost: self._move(lost, asked)
         return made
 
@@ -119,7 +132,8 @@ class Cluster:
         problem: SandboxError | None = None
         without: list[str] = []
         for _ in range(ATTEMPTS):
-            reservation = self._nodes.reserve(asked.resources, asked.timeout, asked.on_wait, without)
+            target = self._target(asked, without)
+            reservation = self._nodes.reserve(asked.resources, asked.timeout, asked.on_wait, without, target)
             try:
                 return start(reservation)
             except SandboxLost as lost:  # its agent is gone, or takes no more sandboxes
@@ -132,6 +146,14 @@ class Cluster:
         assert problem is not None
         raise problem
 
+    def _target(self, asked: _Asked, without: Sequence[str]) -> str:
+        """The machine that Ray is asked for first, if any."""
+        useful = placing.near(asked.config)
+        if asked.placement is None and not useful:
+            return ""
+        cached = self._nodes.cached() if useful else {}
+        return placing.preferred(self._nodes.free(without), asked.resources, asked.placement, useful, cached)
+
     def _on(
         self,
         reservation: Reservation,
@@ -143,33 +165,41 @@ class Cluster:
         made = ClusterSandbox(asked, hooks=hooks, connection=connection, create=True)
         made._sent = sent
         self._settle(made, reservation, way)
-        self._made.add(made)
-        return made
+        with self._joining:
+            if not self._closed:
+                self._made.add(made)
+                made._forgotten = lambda: self._made.discard(made)
+                return made
+        made.close()
+        raise SandboxClosed("the cluster is closed")
 
     def _reached(
         self, reservation: Reservation, config: dict[str, Any], project: str | os.PathLike[str] | None
     ) -> tuple[Connection, dict[str, Any], Sent | None, _Way]:
         """A connection to the agent there, and the configuration to create a sandbox with. Raises SandboxLost."""
         try:
-            way = _Way(*self._nodes.ask(reservation.node, "lease", self._identity.authority))
+            way = _Way(*self._nodes.ask(reservation.node, "lease", *self._identity.shown))
             sent = None
             if project is not None:
                 sent = travel.send(os.fspath(project), way.url, self._context(way.authority), way.token, hiding(config))
                 config = {**config, "filesystem": {**config.get("filesystem", {}), "root": sent.root, "overlay": True}}
             connection = self._connect(f"{way.url}/v1/rpc", way.authority, way.token)
         except SandboxError as problem:
-            if type(problem) not in (SandboxError, Refused):
+            if type(problem) not in (SandboxError, AgentRefused):
                 raise
             raise SandboxLost(*problem.args) from problem
         connection.on_end = reservation.release
         return connection, config, sent, way
 
-    def _settle(self, made: ClusterSandbox, reservation: Reservation, way: _Way) -> None:
+    def _settle(
+        self, made: ClusterSandbox, reservation: Reservation, way: _Way, connection: Connection | None = None
+    ) -> None:
         """Sets what a sandbox needs to know about its machine."""
-        nodes, line = self._nodes, made._line
+        nodes, line = self._nodes, connection or made._line
 
         def release() -> None:
             self._watch.remove(line)
+            self._agents.remove(line)
             reservation.release()
             if not nodes.closed:
                 nodes.tell(reservation.node, "release", way.id)
@@ -177,6 +207,7 @@ class Cluster:
         made.node, made._release = reservation.node, release
         made._reach = lambda other: self._connect(f"{way.url}/v1/sandboxes/{other}/rpc", way.authority, way.token)
         self._watch.add(line, reservation.node, line.abandon)
+        self._agents.add(line, way.url, self._context(way.authority), line.abandon)
 
     def _move(self, made: ClusterSandbox, asked: _Asked) -> None:
         """Lets a sandbox whose machine was lost go on elsewhere. Raises SandboxLost when there is no checkpoint."""
@@ -184,21 +215,32 @@ class Cluster:
         content = made._saving.last()
         if content is None:
             raise SandboxLost("the sandbox was lost before its first checkpoint")
-        lost, sent = made._line, made._sent
-        lost.close()
-        made._release()
+        sent = made._sent
+        closed((made._line.close, made._close_home, made._release))
+
+        def still_wanted(position: int) -> None:
+            if made._closing:
+                raise SandboxClosed("the sandbox was closed")
+            if asked.on_wait is not None:
+                asked.on_wait(position)
 
         def again(reservation: Reservation) -> ClusterSandbox:
             connection, config, _, way = self._reached(reservation, asked.config, asked.project)
             other = ClusterSandbox(config, hooks=asked.hooks, connection=connection, create=True)
-            unpack(other, content)
-            made._line, made._sent = connection, sent
-            made._learn(other._info())
-            self._settle(made, reservation, way)
-            made.recovered += 1
+            try:
+                unpack(other, content)
+                made._learn(other._info())
+                made._sent = sent
+                self._settle(made, reservation, way, connection)
+                made._home = other._home
+                made._go_on(connection)
+            except BaseException:
+                connection.close()  # which ends the sandbox there
+                other._close_home()
+                raise
             return made
 
-        self._reserved(asked, again)
+        self._reserved(asked._replace(on_wait=still_wanted), again)
 
     def _context(self, authority: bytes) -> ssl.SSLContext:
         context = self._contexts.get(authority)
@@ -225,7 +267,24 @@ class Cluster:
 
     def waiting(self) -> int:
         """Returns how many sandboxes of all clients wait for room. Raises SandboxError."""
-        return queue_length()
+        return self._nodes.waiting()
+
+    def set_teams(self, teams: Mapping[str, Any]) -> None:
+        """Sets what each team may have, and its priority in the queue: docs/cluster.md. {} removes all of it.
+
+        Raises ConfigError, SandboxError.
+        """
+        self._nodes.set_teams(teams)
+
+    def teams(self) -> list[dict[str, Any]]:
+        """Returns the teams: what each may have, has, and how many of its sandboxes wait. Raises SandboxError."""
+        found: list[dict[str, Any]] = self._nodes.teams()["teams"]
+        return found
+
+    def queue(self) -> list[dict[str, Any]]:
+        """Returns who waits for their turn, in order: the team, its priority, and what for. Raises SandboxError."""
+        found: list[dict[str, Any]] = self._nodes.teams()["queue"]
+        return found
 
     def drain(self, node: str, draining: bool = True) -> None:
         """Stops making sandboxes on a machine; those that exist go on. Raises NotFound, SandboxError."""
@@ -240,12 +299,16 @@ class Cluster:
         return Records(self._nodes)
 
     def close(self) -> None:
-        """Ends the sandboxes that were made here, and leaves the cluster. Idempotent."""
-        self._closed = True
-        for one in list(self._made):
-            one.close()
-        self._watch.close()
-        self._nodes.close()
+        """Ends the sandboxes that were made here, and leaves the cluster. Idempotent.
+
+        All of them are ended, whatever happens to one; then the first error is raised.
+        """
+        with self._joining:
+            self._closed = True
+        problems = closed(one.close for one in list(self._made))
+        problems += closed((self._agents.close, self._watch.close, self._nodes.close))
+        if problems:
+            raise problems[0]
 
     def __enter__(self) -> Self:
         return self

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from threading import RLock
-from typing import TYPE_CHECKING
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, TypeVar
 
 from sandbox.client import Client
 from sandbox.cluster import travel
-from sandbox.errors import InvalidArgument, SandboxLost
+from sandbox.errors import InvalidArgument, SandboxClosed, SandboxLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sandbox.cluster.checkpoints import Saving
     from sandbox.cluster.travel import Sent
     from sandbox.rpc.connection import Connection
     from sandbox.sandbox import Sandbox
+
+
+T = TypeVar("T")
 
 
 class ClusterSandbox(Client):
@@ -31,16 +34,18 @@ class ClusterSandbox(Client):
     _sent: Sent | None = None
     _saving: Saving | None = None
     _release: Callable[[], object] = staticmethod(lambda: None)
+    _forgotten: Callable[[], object] = staticmethod(lambda: None)
     _recover: Callable[[ClusterSandbox], None] | None = None
     _line: Connection
     _closing = False
 
     def __new__(cls, *_: object, **__: object) -> ClusterSandbox:
         made = super().__new__(cls)
-        made._recovering = RLock()
+        made._recovering, made._ending = RLock(), Lock()
         return made
 
-    _recovering: RLock
+    _recovering: RLock  # held while it is brought to another machine
+    _ending: Lock  # held to decide whether it goes on or is closed
 
     @property
     def _closed(self) -> bool:
@@ -57,6 +62,24 @@ class ClusterSandbox(Client):
     @_connection.setter
     def _connection(self, connection: Connection) -> None:
         self._line = connection
+
+    def _go_on(self, connection: Connection) -> None:
+        """Continues over another connection, after its machine was lost. Raises SandboxClosed if it was closed."""
+        with self._ending:
+            if not self._closing:
+                self._line = connection
+                self.recovered += 1
+                return
+        self._release()
+        raise SandboxClosed("the sandbox was closed")
+
+    def _steadily(self, work: Callable[[ClusterSandbox], T]) -> T:
+        """What `work` returns, if it was on one machine all the time. Raises SandboxLost."""
+        before = self._connection
+        found = work(self)
+        if self._line is not before:
+            raise SandboxLost("the sandbox was lost meanwhile")
+        return found
 
     def save(self) -> None:
         """Makes a checkpoint now. Raises InvalidArgument without a policy, SandboxError when it cannot be kept."""
@@ -76,16 +99,36 @@ class ClusterSandbox(Client):
     def close(self, grace: float = 0.0) -> None:
         """Ends the sandbox and gives its place back. Idempotent.
 
-        Running commands have `grace` seconds to end by themselves; no new one is started meanwhile.
+        Running commands have `grace` seconds to end by themselves; no new one is started meanwhile. Whatever fails, the
+        rest is done, and then the first error is raised.
         """
-        self._closing = True
+        with self._ending:
+            self._closing = True
         if self._saving is not None:
-            self._saving.close()
+            self._saving.stop()
         try:
             super().close(grace)
         except SandboxLost:
             self._line.close()
-        self._release()
+        finally:
+            problems = closed((self._close_home, self._release, self._forgotten, self._forget_saved))
+        if problems:
+            raise problems[0]
+
+    def _forget_saved(self) -> None:
+        if self._saving is not None:
+            self._saving.forget()
 
     def __repr__(self) -> str:
         return f"<ClusterSandbox {self.id} on {self.node[:12]}{' closed' if self._line.ended else ''}>"
+
+
+def closed(all: Iterable[Callable[[], object]]) -> list[Exception]:
+    """Calls each, and returns what was raised."""
+    problems: list[Exception] = []
+    for one in all:
+        try:
+            one()
+        except Exception as problem:  # noqa: BLE001 - the others must be closed, too
+            problems.append(problem)
+    return problems

@@ -7,6 +7,7 @@ that signed one certificate and whose key was then thrown away.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import os
 import ssl
@@ -23,7 +24,7 @@ EARLIER = datetime.timedelta(hours=1)  # for other machines whose clocks are beh
 
 
 class Identity:
-    """One side. `authority` is the certificate that the other side trusts, in PEM."""
+    """One side. `authority` is the certificate that the other side trusts, in PEM; `digest` is that of our own."""
 
     def __init__(self, name: str, addresses: tuple[str, ...] = ()) -> None:
         """`addresses` are those of a server; a client has none."""
@@ -51,10 +52,16 @@ class Identity:
             .sign(signing, hashes.SHA256())
         )
         self.authority = above.public_bytes(serialization.Encoding.PEM)
+        self.digest = hashlib.sha256(leaf.public_bytes(serialization.Encoding.DER)).hexdigest()
         self._certificate = leaf.public_bytes(serialization.Encoding.PEM)
         self._key = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
+
+    @property
+    def shown(self) -> tuple[bytes, str]:
+        """What the other side is told about us."""
+        return self.authority, self.digest
 
     def for_server(self) -> ssl.SSLContext:
         """A context that requires a certificate of every client. It trusts nobody until `admit` is called."""

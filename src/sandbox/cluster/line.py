@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 
 
-class Refused(SandboxError):
-    """The agent answered, and refused the request."""
+class AgentRefused(SandboxError):
+    """The agent answered, and refused the request. `status` is that of HTTP."""
+
+    status = 0
 
 
 class Line:
@@ -31,14 +33,17 @@ class Line:
         self._token = token
 
     def ask(self, method: str, path: str, body: Any = None) -> bytes:
-        """Sends one request; `body` is bytes, or plain data for JSON. Raises Refused."""
+        """Sends one request; `body` is bytes, or plain data for JSON. Raises AgentRefused."""
         raw = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
-        self._line.request(method, path, raw, {"Authorization": f"Bearer {self._token}", "Content-Type": kind})
+        known = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        self._line.request(method, path, raw, {**known, "Content-Type": kind})
         answer = self._line.getresponse()
         content = answer.read()
         if answer.status >= 300:
-            raise Refused("the node refused: {problem}", problem=_message(content, answer.status))
+            refused = AgentRefused("the node refused: {problem}", problem=_message(content, answer.status))
+            refused.status = answer.status
+            raise refused
         return content
 
     def ask_json(self, method: str, path: str, body: Any = None) -> Any:

@@ -26,7 +26,7 @@ MOST = 2**30  # bytes of either list
 KINDS = {"d": "directory", "f": "file", "l": "symlink"}
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ManifestEntry(msgspec.Struct, frozen=True):
     """One path of a project. `digest` is of a file's content, `target` a link's."""
 
     path: str
@@ -36,14 +36,14 @@ class Entry(msgspec.Struct, frozen=True):
     target: str = ""
 
 
-def look(sandbox: Sandbox) -> list[Entry]:
+def look(sandbox: Sandbox) -> list[ManifestEntry]:
     """The project of a sandbox as programs in it see it, directories before what is in them. Raises SandboxError."""
     digests = dict(_digests(_said(sandbox, DIGESTS)))
     found = []
     for kind, mode, target, path in _listed(_said(sandbox, FIND)):
         if kind == "f" and path not in digests:
             continue
-        found.append(Entry(path, KINDS[kind], mode, digests.get(path, "") if kind == "f" else "", target))
+        found.append(ManifestEntry(path, KINDS[kind], mode, digests.get(path, "") if kind == "f" else "", target))
     return sorted(found, key=lambda one: one.path.split("/"))
 
 

@@ -14,7 +14,7 @@ from sandbox.errors import SandboxError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.cluster.nodes import Nodes
+    from sandbox.cluster.nodes import RayNodes
 
 PAUSE = 0.5  # seconds between two questions, while there is anybody to notify
 
@@ -22,7 +22,7 @@ PAUSE = 0.5  # seconds between two questions, while there is anybody to notify
 class NodeWatch:
     """A cluster's thread. It sleeps while there is nobody to notify."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: RayNodes) -> None:
         self._nodes = nodes
         self._told: dict[object, tuple[str, Callable[[], object]]] = {}
         self._changed = Condition()

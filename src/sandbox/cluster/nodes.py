@@ -6,20 +6,22 @@ asked is gone, and knows which machines are alive: none of that is done here.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from sandbox.cluster.turn import NAMESPACE, TurnTaking
+from sandbox.cluster.turns import PREFIX, group_name
 from sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-NAMESPACE = "sandbox"
 WAITING = "PENDING"
+CACHED = "sandbox-cached:"  # before a node's id, among the keys of Ray's store
 HEAD = "node:__internal_head__"  # a resource that Ray gives to one machine
-PREFIX = "sandbox"
 
 
 def ray_module() -> Any:
@@ -50,11 +52,12 @@ class Reservation:
             remove_placement_group(group)
 
 
-class Nodes:
+class RayNodes:
     """A connection to Ray."""
 
-    def __init__(self, address: str, pool: int) -> None:
+    def __init__(self, address: str, pool: int, team: str = "") -> None:
         """Raises SandboxError when it cannot be reached."""
+        self.team = team
         self._ray = ray_module()
         self._pool = pool
         self._agents: dict[str, Any] = {}
@@ -69,6 +72,8 @@ class Nodes:
                     "the cluster {address} cannot be reached: {problem}", address=address, problem=problem
                 ) from problem
 
+        self._turn = TurnTaking(self._ray, team)
+
     def alive(self) -> list[dict[str, Any]]:
         """The machines, as Ray describes them."""
         return [one for one in self._ray.nodes() if one["Alive"]]
@@ -79,17 +84,32 @@ class Nodes:
         timeout: float | None,
         waiting: Callable[[int], object] | None,
         without: Sequence[str] = (),
+        target: str = "",
     ) -> Reservation:
         """Reserves these resources, and waits until they are free. `waiting` is called with the position in the queue.
-        `without` names machines to avoid.
+        `without` names machines to avoid, `target` the one to prefer.
 
-        Raises SandboxError when they are not free in time.
+        Raises SandboxError when they are not free in time, and when Ray does not answer.
         """
+        try:
+            return self._reserve(resources, timeout, waiting, without, target)
+        except self._ray.exceptions.RayError as problem:
+            raise SandboxError("Ray does not answer: {problem}", problem=type(problem).__name__) from problem
+
+    def _reserve(
+        self,
+        resources: Mapping[str, float],
+        timeout: float | None,
+        waiting: Callable[[int], object] | None,
+        without: Sequence[str],
+        target: str,
+    ) -> Reservation:
         from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
-        name = f"{PREFIX}:{time.time_ns():020d}:{os.urandom(4).hex()}"
-        group = placement_group([dict(resources)], name=name, **_elsewhere(without))
+        name = group_name(self.team)
         until = None if timeout is None else time.monotonic() + timeout
+        self._turn.take(name, resources, timeout, waiting)
+        group = placement_group([dict(resources)], name=name, **_elsewhere(without), **_rather(target))
         try:
             while not group.wait(_next_look(until)):
                 if until is not None and time.monotonic() >= until:
@@ -103,6 +123,34 @@ class Nodes:
         except BaseException:
             remove_placement_group(group)
             raise
+
+    def free(self, without: Sequence[str] = ()) -> dict[str, dict[str, float]]:
+        """What each machine has left, as far as Ray says so."""
+        from ray._private.state import available_resources_per_node
+
+        try:
+            found: dict[str, dict[str, float]] = available_resources_per_node()
+        except (self._ray.exceptions.RayError, RuntimeError, AttributeError):
+            return {}
+        return {node: left for node, left in found.items() if node not in without}
+
+    def publish(self, node: str, cached: Sequence[str]) -> None:
+        """Lets everybody know which images and templates a machine has."""
+        from ray.experimental.internal_kv import _internal_kv_put
+
+        _internal_kv_put(f"{CACHED}{node}", json.dumps(list(cached)), overwrite=True)
+
+    def cached(self) -> dict[str, list[str]]:
+        """What each machine has published. Whatever else is there is ignored."""
+        from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_list
+
+        found: dict[str, list[str]] = {}
+        for key in _internal_kv_list(CACHED):
+            try:
+                found[key.decode()[len(CACHED) :]] = [str(one) for one in json.loads(_internal_kv_get(key) or "[]")]
+            except (ValueError, TypeError):
+                continue
+        return found
 
     def agent(self, node: str) -> Any:
         """The agent of a machine; starts one if there is none."""
@@ -149,8 +197,11 @@ class Nodes:
             ) from problem
 
     def tell(self, node: str, method: str, *given: Any) -> None:
-        """The same without waiting for an answer."""
-        getattr(self.agent(node), method).remote(*given)
+        """The same without waiting for an answer. An agent that is not known, or known to be gone, is not told."""
+        with self._lock:
+            agent = self._agents.get(node)
+        if agent is not None:
+            getattr(agent, method).remote(*given)
 
     def _start(self, node: str) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -174,7 +225,19 @@ class Nodes:
             max_concurrency=THREADS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
-        return made.remote(node, address, self._pool, keeper, Nodes)
+        return made.remote(node, address, self._pool, keeper, RayNodes)
+
+    def set_teams(self, teams: Mapping[str, Any]) -> None:
+        """Sets what each team may have; none: everybody just asks. Raises ConfigError, SandboxError."""
+        self._turn.set_teams(teams, self.keeper())
+
+    def teams(self) -> dict[str, Any]:
+        """The teams and the queue, as `TeamQueue.status` returns them. Raises SandboxError."""
+        return self._turn.status()
+
+    def waiting(self) -> int:
+        """How many requests wait: at Ray, and for their turn. Raises SandboxError."""
+        return queue_length() + len(self._turn.status()["queue"])
 
     def close(self) -> None:
         """Leaves the cluster, if we joined it. Agents go on."""
@@ -185,6 +248,11 @@ class Nodes:
 
 def _elsewhere(without: Sequence[str]) -> dict[str, Any]:
     return {"bundle_label_selector": [{"ray.io/node-id": f"!in({','.join(without)})"}]} if without else {}
+
+
+def _rather(target: str) -> dict[str, Any]:
+    """A group of one bundle is packed anyway; with this strategy Ray knows a preferred machine."""
+    return {"strategy": "STRICT_PACK", "_soft_target_node_id": target} if target else {}
 
 
 def _next_look(until: float | None) -> float:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from sandbox.errors import NotFound, SandboxError
 
 if TYPE_CHECKING:
-    from sandbox.cluster.nodes import Nodes
+    from sandbox.cluster.nodes import RayNodes
 
 PATIENCE = 5.0  # seconds that an agent has to answer
 
 
-def nodes(cluster: Nodes) -> list[dict[str, Any]]:
+def nodes(cluster: RayNodes) -> list[dict[str, Any]]:
     """Each machine: its resources, and the state of its agent. This starts no agent where there is none."""
     found = []
     for one in cluster.alive():
@@ -30,7 +30,7 @@ def nodes(cluster: Nodes) -> list[dict[str, Any]]:
     return found
 
 
-def usage(cluster: Nodes) -> list[dict[str, Any]]:
+def usage(cluster: RayNodes) -> list[dict[str, Any]]:
     """What each sandbox uses, on machines whose agents answer; the one with the most processor time first."""
     used: list[dict[str, Any]] = []
     for one in cluster.alive():
@@ -42,7 +42,7 @@ def usage(cluster: Nodes) -> list[dict[str, Any]]:
     return sorted(used, key=lambda one: -(one.get("cpu_ms") or 0))
 
 
-def found(cluster: Nodes, node: str) -> str:
+def found(cluster: RayNodes, node: str) -> str:
     """The whole id of a machine, given its beginning. Raises NotFound."""
     known = [one["NodeID"] for one in cluster.alive() if node and one["NodeID"].startswith(node)]
     if len(known) != 1:

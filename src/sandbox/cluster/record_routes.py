@@ -8,9 +8,11 @@ import msgspec
 from litestar import Request, Response, get, post
 
 from sandbox.audit.following import Following
-from sandbox.audit.kept import Kept
+from sandbox.audit.received import ReceivedRecords
 from sandbox.server.server import Server
 
+SURFACE = "records"  # of the tokens that send and read them, which are good for nothing else
+OPEN = {"verb": "audit", "surface": SURFACE}
 PIECE = 2**20  # bytes of lines that are sent at once
 LARGEST = 2 * PIECE + 2**20  # the last line may be a long one
 
@@ -23,30 +25,30 @@ class Reached(msgspec.Struct):
     problem: str = ""
 
 
-def routes(kept: Kept) -> list[Any]:
+def routes(kept: ReceivedRecords) -> list[Any]:
     """The routes of the agent that keeps records. The token of a lease does not have their scope."""
 
     def reached(chain: str) -> Reached:
         return Reached(chain, kept.number(chain), kept.problem(chain))
 
-    @get("/v1/cluster/records", opt={"verb": "audit"})
+    @get("/v1/cluster/records", opt=OPEN)
     async def listed(server: Server) -> list[Reached]:
         """Every record that is kept here."""
         return await server.run(lambda: [reached(one) for one in kept.chains()])
 
-    @get("/v1/cluster/records/{chain:str}", opt={"verb": "audit"})
+    @get("/v1/cluster/records/{chain:str}", opt=OPEN)
     async def number(server: Server, chain: str) -> Reached:
         """How far one is kept."""
         return await server.run(lambda: reached(chain))
 
-    @post("/v1/cluster/records/{chain:str}", opt={"verb": "audit"}, status_code=200, request_max_body_size=LARGEST)
+    @post("/v1/cluster/records/{chain:str}", opt=OPEN, status_code=200, request_max_body_size=LARGEST)
     async def take(request: Request[Any, Any, Any], server: Server, chain: str) -> Reached:
         """Takes the lines that follow."""
         lines = await request.body()
         await server.run(lambda: kept.take(chain, lines))
         return await server.run(lambda: reached(chain))
 
-    @get("/v1/cluster/records/{chain:str}/lines", opt={"verb": "audit"}, media_type="application/x-ndjson")
+    @get("/v1/cluster/records/{chain:str}/lines", opt=OPEN, media_type="application/x-ndjson")
     async def lines(server: Server, chain: str, after: int = 0) -> Response[bytes]:
         """The lines after a number, about a megabyte at a time."""
         following = Following(kept.directory(chain), after)

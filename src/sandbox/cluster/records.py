@@ -6,7 +6,7 @@ import http.client
 from typing import TYPE_CHECKING, Any
 
 from sandbox.audit import chain
-from sandbox.audit.reading import Verdict, parsed
+from sandbox.audit.reading import Verification, parsed
 from sandbox.cluster.identity import Identity
 from sandbox.cluster.line import Line
 from sandbox.errors import Message, SandboxError
@@ -14,7 +14,7 @@ from sandbox.errors import Message, SandboxError
 if TYPE_CHECKING:
     from typing import Self
 
-    from sandbox.cluster.nodes import Nodes
+    from sandbox.cluster.nodes import RayNodes
 
 
 class _Chain:
@@ -40,13 +40,13 @@ class _Chain:
 class Records:
     """A reader. Entries have the machine's short id as `node`."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: RayNodes) -> None:
         """Raises SandboxError when no machine keeps records."""
         keeper = nodes.keeper()
         if not keeper:
             raise SandboxError("the cluster has no head, which keeps the records")
         mine = Identity("sandbox audit")
-        url, authority, token = nodes.ask(keeper, "keeper", mine.authority)
+        url, authority, token = nodes.ask(keeper, "keeper", *mine.shown)
         self._line = Line(url, mine.for_client(authority), token)
         self._chains: dict[str, _Chain] = {}
 
@@ -60,9 +60,9 @@ class Records:
             raise SandboxError("the node that keeps the records is gone: {problem}", problem=problem) from problem
         return sorted(found, key=lambda one: (str(one.get("timestamp", "")), one["node"], one.get("seq", 0)))
 
-    def verdicts(self) -> dict[str, Verdict]:
+    def verdicts(self) -> dict[str, Verification]:
         """For each machine: how many entries are intact, and what is wrong after them."""
-        return {name: Verdict(one.number, one.problem) for name, one in self._chains.items()}
+        return {name: Verification(one.number, one.problem) for name, one in self._chains.items()}
 
     def _of(self, name: str, problem: str) -> list[dict[str, Any]]:
         read = self._chains.setdefault(name, _Chain())

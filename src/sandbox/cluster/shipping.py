@@ -12,7 +12,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from sandbox.audit.following import Following
-from sandbox.cluster.line import Line, Refused
+from sandbox.cluster.line import AgentRefused, Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 PAUSE = 0.5  # seconds between two looks at what was written
 LATER = 2.0  # seconds before the next attempt after a failure
 OWNER = "owner"  # a file that an agent keeps locked while it lives
-PATIENCE = 10.0
+INVALID = 400  # the status for lines that do not belong to the record
 
 
 class Ownership:
     """Which records of a machine this agent sends: its own, and those of agents that have ended."""
 
-    def __init__(self, nodes: str, own: str) -> None:
-        """`nodes` has a directory for each node; `own` is the name of this agent's. Waits for no lock."""
+    def __init__(self, nodes: str, own: str, ended: Callable[[str], object] = lambda home: None) -> None:
+        """`nodes` has a directory for each node; `own` is the name of this agent's. Waits for no lock.
+
+        `ended` is called with the directory of another agent, once it has ended.
+        """
         self._nodes = nodes
+        self._ended = ended
         self._locks: dict[str, int] = {}
         self._take(own)
 
@@ -37,10 +41,17 @@ class Ownership:
         for name in os.listdir(self._nodes):
             if name not in self._locks and os.path.isdir(os.path.join(self._nodes, name, "audit")):
                 self._take(name)
+                if name in self._locks:
+                    self._ended(os.path.join(self._nodes, name))
         return list(self._locks)
 
     def directory(self, chain: str) -> str:
         return os.path.join(self._nodes, chain, "audit")
+
+    def close(self) -> None:
+        """Lets others send them."""
+        while self._locks:
+            os.close(self._locks.popitem()[1])
 
     def _take(self, name: str) -> None:
         path = os.path.join(self._nodes, name, OWNER)
@@ -80,6 +91,8 @@ class Shipper:
                 self._leave()
                 pause = LATER
             self._ended.wait(pause)
+        self._leave()
+        self._owned.close()
 
     def _round(self) -> bool:
         """Sends a piece of each record. Returns whether there may be more to send at once."""
@@ -101,7 +114,9 @@ class Shipper:
                 return False
             line.ask("POST", f"/v1/cluster/records/{chain}", lines)
             return True
-        except Refused:
+        except AgentRefused as refused:
+            if refused.status != INVALID:
+                raise  # the token has expired, or the disk is full: connect again later, with a new token
             self._refused.add(chain)  # it was changed: the other end knows why, and keeps what was intact
             return False
 

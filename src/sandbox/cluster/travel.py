@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sandbox.cluster.line import Line
-from sandbox.cluster.manifest import Entry, around, look
+from sandbox.cluster.manifest import ManifestEntry, around, look
 from sandbox.errors import SandboxError, SandboxLost
 from sandbox.sandbox import Sandbox
 
@@ -26,7 +26,7 @@ LARGEST = 2**28  # bytes of one file
 class Sent:
     """Which files of a project were sent, and where they are now."""
 
-    def __init__(self, project: str, root: str, entries: Sequence[Entry]) -> None:
+    def __init__(self, project: str, root: str, entries: Sequence[ManifestEntry]) -> None:
         self.project = project
         self.root = root
         self.entries = {one.path: one for one in entries}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DIRECTORIES = (".sandbox/agents", ".claude/agents")
 
 
-class Agent:
+class AgentFile:
     """One agent as its file describes it. `allowed` is None when the file names no tools."""
 
     __slots__ = ("name", "description", "file", "allowed", "disallowed", "command", "fields")
@@ -39,19 +39,19 @@ class Agent:
         self.command = _words(fields.get("command"), file)
 
 
-class Found:
+class FoundAgents:
     """The agents of a project by name, and the errors in invalid agent files."""
 
     __slots__ = ("agents", "problems")
 
     def __init__(self) -> None:
-        self.agents: list[Agent] = []
+        self.agents: list[AgentFile] = []
         self.problems: dict[str, ConfigError] = {}  # by the agent's name
 
 
-def look(project: str) -> Found:
+def look(project: str) -> FoundAgents:
     """Reads every agent file. An error in one file, or a name used by two files, affects only that agent."""
-    found, known = Found(), dict[str, Agent]()
+    found, known = FoundAgents(), dict[str, AgentFile]()
     for directory in DIRECTORIES:
         place = os.path.join(project, directory)
         for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
@@ -82,12 +82,12 @@ def look(project: str) -> Found:
     return found
 
 
-def agents(project: str) -> list[Agent]:
+def agents(project: str) -> list[AgentFile]:
     """The project's valid agents, by name."""
     return look(project).agents
 
 
-def find(project: str, name: str) -> Agent:
+def find(project: str, name: str) -> AgentFile:
     """The agent of that name. Raises ConfigError if its file is invalid, NotFound (with the known names) if unknown."""
     found = look(project)
     if name in found.problems:
@@ -101,7 +101,7 @@ def find(project: str, name: str) -> Agent:
     raise NotFound("no agent {name!r}; there are: {known}", name=name, known=known)
 
 
-def read(file: str) -> Agent:
+def read(file: str) -> AgentFile:
     """Reads one agent file. Raises ConfigError, NotFound, and ValueError for an unclosed quote in `command`."""
     text = files.read_text(file)
     if text is None:
@@ -109,14 +109,14 @@ def read(file: str) -> Agent:
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     first = next((at for at, line in enumerate(lines) if line.strip()), 0)
     if not lines[first].lstrip().startswith("---"):
-        return Agent(file, {})
+        return AgentFile(file, {})
     end = next((at for at in range(first + 1, len(lines)) if lines[at].rstrip() == "---"), None)
     # What looks like front matter and cannot be read may hold restrictions, so the agent must not run without it.
     if lines[first].rstrip() != "---" or end is None:
         raise ConfigError("the front matter must be between two lines `---`", file=file)
     # The lines in front keep line numbers right.
     source = files.parse(file, "\n" * (first + 1) + _quoted_lists("\n".join(lines[first + 1 : end])))
-    return Agent(file, source.data)
+    return AgentFile(file, source.data)
 
 
 def _quoted_lists(front: str) -> str:

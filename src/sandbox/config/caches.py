@@ -72,8 +72,25 @@ def checked(names: list[str]) -> list[str]:
 
 def located(names: Sequence[str], environment: Mapping[str, str], home: str) -> list[tuple[Cache, str]]:
     """The caches of these tools that exist, each with its real path."""
-    paths = ((one, _path(one, environment, home)) for one in TABLE if one.tool in names)
-    return [(one, os.path.realpath(path)) for one, path in paths if os.path.isdir(path)]
+    found = ((one, _real(_path(one, environment, home))) for one in TABLE if one.tool in names)
+    return [(one, path) for one, path in found if path is not None]
+
+
+def _real(path: str) -> str | None:
+    """The real path of a directory; None when there is none. Every run asks for all of them, so the kernel is asked
+    once for each where it can say it, and not for every part of the path."""
+    if not hasattr(os, "O_PATH"):
+        return os.path.realpath(path) if os.path.isdir(path) else None
+    try:
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:  # no /proc
+        return os.path.realpath(path)
+    finally:
+        os.close(fd)
 
 
 def _path(one: Cache, environment: Mapping[str, str], home: str) -> str:

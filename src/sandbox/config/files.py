@@ -24,7 +24,7 @@ NO_VALUE = Message("contains an invalid value: a date, number or tag that cannot
 IS_LINK = Message("is a symbolic link; a project's settings must be in the project itself")
 
 
-class Source:
+class SourceFile:
     """One file's content: `data` as plain values, `lines` by dotted path ("network.allowed_hosts[0]")."""
 
     __slots__ = ("file", "data", "lines", "spelled")
@@ -48,7 +48,7 @@ class Source:
         return ConfigError(problem.problem, path=path, file=self.file, line=self.line(at))
 
 
-def read(file: str, *, links: bool = True) -> Source | None:
+def read(file: str, *, links: bool = True) -> SourceFile | None:
     """The file's content; None when there is no such file. Raises ConfigError with file and line."""
     text = read_text(file, links=links)
     return None if text is None else parse(file, text)
@@ -98,12 +98,12 @@ def _open_itself(file: str) -> int:
         os.close(above)
 
 
-def parse(file: str, text: str) -> Source:
+def parse(file: str, text: str) -> SourceFile:
     """YAML, or JSON by the file's name."""
     return _parse_json(file, text) if file.endswith(".json") else _parse_yaml(file, text)
 
 
-def _parse_json(file: str, text: str) -> Source:
+def _parse_json(file: str, text: str) -> SourceFile:
     import json
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -121,14 +121,14 @@ def _parse_json(file: str, text: str) -> Source:
         raise ConfigError("is nested too deeply", file=file) from None
     except ValueError:
         raise ConfigError(NO_VALUE, file=file) from None
-    return Source(file, _mapping(data, file), {})
+    return SourceFile(file, _mapping(data, file), {})
 
 
-def _parse_yaml(file: str, text: str) -> Source:
+def _parse_yaml(file: str, text: str) -> SourceFile:
     loader, node = compose(file, text)
     lines: dict[str, int] = {}
     if node is None:
-        return Source(file, {}, lines)
+        return SourceFile(file, {}, lines)
     import yaml
 
     try:
@@ -138,7 +138,7 @@ def _parse_yaml(file: str, text: str) -> Source:
         raise _yaml_error(file, problem) from None
     except (ValueError, LookupError, AttributeError, TypeError):  # `!!bool x`, a 13th month, a number of 5000 digits
         raise ConfigError(NO_VALUE, file=file) from None
-    return Source(file, _mapping(data, file), lines)
+    return SourceFile(file, _mapping(data, file), lines)
 
 
 def compose(file: str, text: str) -> tuple[Any, Any]:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from sandbox.config.files import Source
+    from sandbox.config.files import SourceFile
     from sandbox.config.section import Field
 
 BUILT_IN, USER, FILE, PROFILE, PROJECT, FLAGS = "built-in", "user", "file", "profile", "project", "flags"
 
 
-class Origin:
+class ValueOrigin:
     """Where a value came from."""
 
     __slots__ = ("layer", "file", "line")
@@ -41,7 +41,7 @@ class Origin:
         return f"{self.layer} ({where})" if where else self.layer
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Origin) and str(self) == str(other)
+        return isinstance(other, ValueOrigin) and str(self) == str(other)
 
     def __repr__(self) -> str:
         return f"Origin({self})"
@@ -52,7 +52,7 @@ class Widening:
 
     __slots__ = ("path", "origin", "reason")
 
-    def __init__(self, path: str, origin: Origin, reason: str) -> None:
+    def __init__(self, path: str, origin: ValueOrigin, reason: str) -> None:
         self.path = path
         self.origin = origin
         self.reason = reason
@@ -89,8 +89,8 @@ class ProfileLayer:
         self.without = without  # hosts that it asks for and can do without
 
     @property
-    def origin(self) -> Origin:
-        return Origin(PROFILE, self.name)
+    def origin(self) -> ValueOrigin:
+        return ValueOrigin(PROFILE, self.name)
 
 
 class Resolved:
@@ -101,19 +101,19 @@ class Resolved:
 
     __slots__ = ("config", "sources", "warnings", "users", "asked", "profile", "profile_hosts", "expected")
 
-    def __init__(self, config: Config, sources: dict[str, Origin], warnings: list[Widening]) -> None:
+    def __init__(self, config: Config, sources: dict[str, ValueOrigin], warnings: list[Widening]) -> None:
         self.config = config
         self.sources = sources
         self.warnings = warnings
         self.users = config
-        self.asked: dict[str, Origin] = {}
+        self.asked: dict[str, ValueOrigin] = {}
         self.profile: str | None = None
         self.profile_hosts: list[str] = []  # what the profile added to `network.allowed_hosts`
         self.expected: Sequence[str] = ()  # hosts whose refusal needs no report, according to the profile
 
-    def origin(self, path: str) -> Origin:
+    def origin(self, path: str) -> ValueOrigin:
         """The layer that decided `path` ("network.allowed_hosts")."""
-        return self.sources.get(path) or Origin(BUILT_IN)
+        return self.sources.get(path) or ValueOrigin(BUILT_IN)
 
 
 def resolve(
@@ -164,7 +164,7 @@ def project_files(project: str) -> list[str]:
     return [name for name in names if os.path.lexists(name) and os.path.realpath(name) != user]
 
 
-def read_source(file: str, *, links: bool = True) -> tuple[Source, dict[str, Any], Config]:
+def read_source(file: str, *, links: bool = True) -> tuple[SourceFile, dict[str, Any], Config]:
     """A config file, its settings in our spelling, and those settings checked. Raises ConfigError with the line."""
     from sandbox.config import dialects, files
 
@@ -288,7 +288,7 @@ def _take_back(resolved: Resolved, path: str, reason: str) -> None:
 def _apply(
     resolved: Resolved,
     layer: str,
-    source: Source | None,
+    source: SourceFile | None,
     checked: Config,
     data: Mapping[str, Any],
     restrict: Callable[[str, Any, Any], Any] | None = None,
@@ -314,9 +314,9 @@ def _section(config: Config, path: str) -> Section:
     return section
 
 
-def _origin(layer: str, source: Source | None, path: str) -> Origin:
+def _origin(layer: str, source: SourceFile | None, path: str) -> ValueOrigin:
     if source is None:
-        return Origin(layer)
+        return ValueOrigin(layer)
     from sandbox.config import dialects
 
-    return Origin(layer, source.file, source.line(dialects.spelled(source, path)))
+    return ValueOrigin(layer, source.file, source.line(dialects.spelled(source, path)))

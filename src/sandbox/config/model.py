@@ -330,6 +330,17 @@ class Network(Section):
     upstream_exceptions: list[str] = field(
         [], "Hosts, written as in `allowed_hosts`, that are reached without that proxy.", example=["*.corp.example"]
     )
+    proxy_socket: str | None = field(
+        None, "The Unix socket of a proxy of yours that connections to `proxy_socket_hosts` go through, once allowed."
+    )
+    proxy_socket_hosts: list[str] = field(
+        [], "Those hosts, written as in `allowed_hosts`. Being named here allows none.", example=["api.example.com"]
+    )
+    gate: str = field(
+        "node",
+        "Where the gate of a sandbox on another machine is: there, or at the client, who then judges each connection.",
+        choices=("node", "client"),
+    )
 
 
 class Tools(Section):
@@ -499,7 +510,9 @@ class Browser(Section):
         0, "The port of this machine's loopback where it can be driven; 0 is any.", parse="units.port"
     )
     vnc_port: int = field(
-        0, "Known for the specification's sake: the screen is shown by the server, at its own port.", parse="units.port"
+        0,
+        "The port of this machine's loopback where your VNC viewers find its screen; 0 is none.",
+        parse="units.port",
     )
     auto_start: bool = field(False, "Start it with the sandbox.")
     auto_start_timeout: float = field(30.0, "How long its start may take.", parse="units.seconds", example="10s")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandbox.desktop.endpoint import Endpoint
+    from sandbox.desktop.vnc_port import VncPort
     from sandbox.sandbox import Sandbox
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -49,6 +50,7 @@ class Browser:
         self._lock = Lock()
         self._cdp: Cdp | None = None
         self._endpoint: Endpoint | None = None
+        self._vnc: VncPort | None = None
         self._closed = False
         self.id = os.urandom(16).hex()
         self.own_sandbox = False  # whether Chromium's own sandbox is on
@@ -72,10 +74,15 @@ class Browser:
         """Starts it, unless it is running. Raises SandboxError."""
         self._running()
 
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._cdp is not None and not self._cdp.over
+
     def close(self) -> None:
         """Ends it. Idempotent."""
         self._closed = True
-        for part in (self._endpoint, self._cdp):
+        for part in (self._endpoint, self._vnc, self._cdp):
             if part is not None:
                 part.close()
 
@@ -134,6 +141,7 @@ class Browser:
         with self._lock:
             if self._cdp is None or self._cdp.over:
                 again = self._cdp is not None
+                self._show(sandbox)
                 self._cdp = self._start(sandbox)
                 self._tell(sandbox, "restarted" if again else "started")
             return self._cdp
@@ -168,6 +176,16 @@ class Browser:
             problem = programs.complaints(sandbox, "browser")
             raise SandboxError("the browser inside did not start: {problem}", problem=problem) from None
         return cdp
+
+    def _show(self, sandbox: Sandbox) -> None:
+        """Listens for VNC viewers, where that is configured. Raises SandboxError."""
+        port = sandbox.config.browser.vnc_port
+        if not port or self._vnc is not None or sandbox.config.browser.headless:
+            return
+        from sandbox.desktop.desktop import MOST_PIXELS
+        from sandbox.desktop.vnc_port import VncPort
+
+        self._vnc = VncPort(port, lambda: self._sandbox.desktop._look(True), MOST_PIXELS)
 
     def _trust(self, sandbox: Sandbox, certutil: str | None) -> None:
         authority = sandbox._plan.environment.get("NODE_EXTRA_CA_CERTS")

@@ -29,7 +29,7 @@ PATIENCE = 30.0  # seconds that the browser has to read what we write, and to an
 _NO_MESSAGE = (ValueError, RecursionError)
 
 
-class Message(Struct, omit_defaults=True):
+class CdpMessage(Struct, omit_defaults=True):
     """One message, in either direction. Nested values stay undecoded."""
 
     id: int | UnsetType = UNSET
@@ -46,7 +46,7 @@ class _Named(Struct):
     sessionId: str = ""
 
 
-_message = json.Decoder(Message)
+_message = json.Decoder(CdpMessage)
 _named = json.Decoder(_Named)
 
 
@@ -61,9 +61,9 @@ class CdpClient:
         try:
             message = _message.decode(text)
         except _NO_MESSAGE:
-            raise SandboxError("that is no message of the debugging protocol") from None
+            raise SandboxError("that is not a message of the debugging protocol") from None
         if message.method is UNSET:
-            raise SandboxError("that is no message of the debugging protocol")
+            raise SandboxError("that is not a message of the debugging protocol")
         if message.sessionId is UNSET:
             message.sessionId = self.session
         if self._cdp.owner(message.sessionId) is not self:
@@ -83,7 +83,7 @@ class Cdp:
         self._lock = Lock()  # protects the fields below; never held while waiting for the browser
         self._writing = Lock()
         self._number = 0
-        self._waiting: dict[int, tuple[Event, list[Message]]] = {}
+        self._waiting: dict[int, tuple[Event, list[CdpMessage]]] = {}
         self._owners: dict[str, CdpClient] = {}
         self.over = False
         Thread(target=self._read, name="sandbox-cdp", daemon=True).start()
@@ -93,10 +93,10 @@ class Cdp:
         with self._lock:
             self._number += 1
             number = self._number
-            waiting: tuple[Event, list[Message]] = (Event(), [])
+            waiting: tuple[Event, list[CdpMessage]] = (Event(), [])
             self._waiting[number] = waiting
         try:
-            self.write(Message(number, method, Raw(json.encode(params))))
+            self.write(CdpMessage(number, method, Raw(json.encode(params))))
             if not waiting[0].wait(PATIENCE if patience is None else patience):
                 self.close()
                 raise SandboxError("the browser inside does not answer: it was ended")
@@ -129,20 +129,20 @@ class Cdp:
         if client.session in mine and not self.over:
             params = Raw(json.encode(_Named(client.session)))
             try:
-                self.write(Message(0, "Target.detachFromTarget", params))
+                self.write(CdpMessage(0, "Target.detachFromTarget", params))
             except SandboxError:
                 pass
 
-    def write(self, message: Message) -> None:
+    def write(self, message: CdpMessage) -> None:
         """Sends a message. Raises SandboxError when the browser has ended; ends one that has stopped reading."""
         data = json.encode(message) + b"\0"
         if not self._writing.acquire(timeout=PATIENCE):
-            raise SandboxError("the browser inside does not read what it is told")
+            raise SandboxError("the browser inside does not read its input")
         try:
             self._process.write_within(data, PATIENCE)
         except TimeoutError:
             self.close()
-            raise SandboxError("the browser inside does not read what it is told: it was ended") from None
+            raise SandboxError("the browser inside does not read its input: it was ended") from None
         except OSError:
             raise SandboxError("the browser inside has ended") from None
         finally:
@@ -202,7 +202,7 @@ class Cdp:
             message.sessionId = UNSET
         client.tell(json.encode(message).decode())
 
-    def _follow_sessions(self, message: Message, client: CdpClient) -> None:
+    def _follow_sessions(self, message: CdpMessage, client: CdpClient) -> None:
         """Notes that a session opened by a client's session belongs to that client, too."""
         if message.params is UNSET or message.method not in ("Target.attachedToTarget", "Target.detachedFromTarget"):
             return
@@ -215,7 +215,7 @@ class Cdp:
                 self._owners.setdefault(session, client)
 
 
-def _result(answer: Message, method: str) -> dict[str, Any]:
+def _result(answer: CdpMessage, method: str) -> dict[str, Any]:
     """The result in an answer to us. Raises SandboxError."""
     try:
         if answer.result is not UNSET and len(memoryview(answer.result)) <= MOST_RESULT:

@@ -61,9 +61,7 @@ class Desktop(DesktopMethods):
         return sandbox
 
     def _call(self, method: str, **params: Any) -> Result:
-        settings = self._sandbox.config.desktop
-        if not settings.enabled:
-            raise Denied("desktop.enabled", "the configuration says that this sandbox has no desktop")
+        _require_enabled(self._sandbox)
         self._sandbox._used()
         result: Result = getattr(self, f"_do_{method}")(**params)
         return result
@@ -238,7 +236,7 @@ class Desktop(DesktopMethods):
 
         def begin(screen: AnyScreen) -> Result:
             if self._video is not None:
-                raise SandboxError("a recording is under way already")
+                raise SandboxError("a recording is already running")
             self._video = Video(self._sandbox, self._programs(), screen.environment, rate)
             return {}
 
@@ -248,20 +246,17 @@ class Desktop(DesktopMethods):
         with self._lock:
             video, self._video = self._video, None
         if video is None:
-            raise SandboxError("no recording is under way")
+            raise SandboxError("no recording is running")
         return {"format": "webm", "data": video.end(self._sandbox)}
 
     # -- for viewers
 
-    def _look(self) -> socket.socket:
-        """A connection to the screen's VNC server inside. Raises SandboxError, OSError."""
-        from sandbox.desktop.screen import VNC
-
+    def _look(self, control: bool) -> socket.socket:
+        """A connection to the screen's VNC server inside; on the record. Raises SandboxError, OSError."""
+        _require_enabled(self._sandbox)
         shared: list[bool] = []
         self._with(lambda screen: shared.append(screen.shared))
-        if not shared[0]:
-            raise SandboxError("this screen cannot be looked at from elsewhere: that needs Xvnc inside")
-        return self._sandbox._dial_path(VNC)
+        return _looked_at(self._sandbox, shared[0], control)
 
     # -- what works
 
@@ -290,3 +285,19 @@ class Desktop(DesktopMethods):
             return work()
         except SandboxError:
             return None
+
+
+def _require_enabled(sandbox: Sandbox) -> None:
+    if not sandbox.config.desktop.enabled:
+        raise Denied("desktop.enabled", "the configuration says that this sandbox has no desktop")
+
+
+def _looked_at(sandbox: Sandbox, shared: bool, control: bool) -> socket.socket:
+    from sandbox.desktop.screen import VNC
+
+    if not shared:
+        raise SandboxError("this screen cannot be looked at from elsewhere: that needs Xvnc inside")
+    line = sandbox._dial_path(VNC)
+    how = "taken over" if control else "watched"
+    sandbox.record.write("privileged_capability_invocation", f"screen {how}")
+    return line

@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import struct
-from threading import Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -20,18 +20,18 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Ping, Request, TextMessage
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from sandbox.desktop.loopback import Loopback, hang_up, peer_user
 from sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sandbox.desktop.browser import Browser
+    from sandbox.desktop.loopback import Peer
 
 _NAMES = ("127.0.0.1", "localhost")
 _MOST_HEAD = 2**14
 _MOST_MESSAGE = 128 * 2**20
-_ESTABLISHED = "01"  # in /proc/net/tcp
-_MOST_CLIENTS = 64
 _PATIENCE = 30.0
 
 
@@ -42,14 +42,8 @@ class Endpoint:
         """Raises SandboxError when the port is taken."""
         self._browser = browser
         self._secret = secrets.token_urlsafe(24)
-        self._clients: set[socket.socket] = set()
-        self._lock = Lock()
-        try:
-            self._listener = socket.create_server(("127.0.0.1", port))
-        except OSError as problem:
-            raise SandboxError("port {port} cannot be used: {problem}", port=port, problem=problem) from problem
-        self.port: int = self._listener.getsockname()[1]
-        Thread(target=self._accept, name="sandbox-browser", daemon=True).start()
+        self._listening = Loopback(port, self._serve)
+        self.port = self._listening.port
 
     @property
     def address(self) -> str:
@@ -66,45 +60,19 @@ class Endpoint:
 
     def close(self) -> None:
         """Stops listening, and ends every connection. Idempotent."""
-        with self._lock:
-            lines, self._clients = [self._listener, *self._clients], set()
-        for line in lines:
-            try:
-                line.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-        self._listener.close()
+        self._listening.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                line, peer = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                full = len(self._clients) >= _MOST_CLIENTS
-                if not full:
-                    self._clients.add(line)
-            if full:
-                line.close()
-                continue
-            Thread(target=self._serve, args=(line, peer), name="sandbox-browser", daemon=True).start()
-
-    def _serve(self, line: socket.socket, peer: tuple[str, int]) -> None:
+    def _serve(self, line: socket.socket, peer: Peer) -> None:
+        line.settimeout(_PATIENCE)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A client that does not read can block the browser's other clients for this long.
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_PATIENCE), 0))
         try:
-            with line:
-                line.settimeout(_PATIENCE)
-                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # A client that does not read can block the browser's other clients for this long.
-                line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_PATIENCE), 0))
-                self._answer(line, peer)
-        except (OSError, h11.ProtocolError, RemoteProtocolError, LocalProtocolError, SandboxError):
+            self._answer(line, peer)
+        except (h11.ProtocolError, RemoteProtocolError, LocalProtocolError):
             pass
-        finally:
-            with self._lock:
-                self._clients.discard(line)
 
-    def _answer(self, line: socket.socket, peer: tuple[str, int]) -> None:
+    def _answer(self, line: socket.socket, peer: Peer) -> None:
         head = bytearray()
         while b"\r\n\r\n" not in head:
             data = line.recv(4096)
@@ -125,7 +93,7 @@ class Endpoint:
         else:
             self._tell(line, asked.method, path)
 
-    def _admitted(self, target: str, headers: dict[bytes, str], peer: tuple[str, int]) -> str | None:
+    def _admitted(self, target: str, headers: dict[bytes, str], peer: Peer) -> str | None:
         """The path below the secret; None if the request is refused."""
         if b"origin" in headers or headers.get(b"host", "").removesuffix(f":{self.port}") not in _NAMES:
             return None
@@ -211,10 +179,7 @@ class _Conversation:
 
     def end(self) -> None:
         """Ends it. Idempotent."""
-        try:
-            self._line.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
+        hang_up(self._line)
 
     def messages(self) -> Iterator[str]:
         """Accepts the WebSocket, and yields the client's messages until it closes or sends one that is too large."""
@@ -242,20 +207,3 @@ class _Conversation:
     def _send(self, event: Any) -> None:
         with self._sending:
             self._line.sendall(self._wire.send(event))
-
-
-def peer_user(peer: tuple[str, int], port: int) -> int | None:
-    """The user whose socket is at the other end of a loopback connection to `port`; None when the kernel lists none.
-
-    A socket that its program has closed belongs to nobody. The kernel still lists it, with user 0 and inode 0.
-    """
-    there, here = f"0100007F:{peer[1]:04X}", f"0100007F:{port:04X}"
-    try:
-        with open("/proc/net/tcp", encoding="ascii") as table:
-            for row in table:
-                columns = row.split()
-                if len(columns) > 9 and columns[1] == there and columns[2] == here:
-                    return int(columns[7]) if columns[3] == _ESTABLISHED and columns[9] != "0" else None
-    except OSError:
-        pass
-    return None

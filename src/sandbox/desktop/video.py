@@ -49,7 +49,7 @@ class Video:
         except OSError as problem:
             raise SandboxError("nothing was recorded: {problem}", problem=problem) from problem
         if not data.startswith(_WEBM):
-            raise SandboxError("what was recorded is no video")
+            raise SandboxError("what was recorded is not a video")
         return data
 
     def close(self) -> None:

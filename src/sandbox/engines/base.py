@@ -209,6 +209,14 @@ class GuestRunning(Running, Reporting):
     def finish(self) -> None:
         self._guest.finish()
 
+    def stop_tenants(self) -> None:
+        """Stops every tenant, but not the guest, which answers for covers. Raises OSError, SandboxClosed."""
+        self._guest.pause()
+
+    def let_tenants_go(self) -> None:
+        """Lets them continue. Raises OSError, SandboxClosed."""
+        self._guest.resume()
+
 
 class Started(ABC):
     """An engine that has been started and waits for the plan."""
@@ -247,6 +255,10 @@ class Engine(ABC):
     def answers(self) -> bool:
         """Whether it is available, as far as we can tell without building anything. Raises EngineUnavailable."""
         return True
+
+    def ignores(self, config: Config) -> Iterator[str]:
+        """Settings of `config` that this engine would ignore: using one is an error. Yields their paths."""
+        yield from ()
 
     def bring_image(self, config: Config) -> None:  # noqa: B027 - most engines have no images of their own
         """Copies the configured image into our store if the engine has it and the store does not. Raises ConfigError,

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from sandbox.engines.apple.engine import AppleStart
     from sandbox.engines.container.engine import ContainerStart
     from sandbox.engines.local import LocalStart
+    from sandbox.plan.plan import Plan
 
 _ISOLATION = Message("isolation")
 _BUILT, _BUILT_AS_ROOT = Message("a sandbox was built"), Message("a sandbox was built, as root")
@@ -37,28 +39,34 @@ def build_one(start: Callable[[], LocalStart | ContainerStart]) -> list[Finding]
     import tempfile
 
     from sandbox.config.model import Config
-    from sandbox.errors import EngineUnavailable, SandboxError
     from sandbox.layout.layout import layout
 
     with tempfile.TemporaryDirectory() as empty:
-        try:
-            config = Config.read({"filesystem": {"root": empty}})
-            plan = layout(config, f"doctor-{os.urandom(4).hex()}", {}).plan  # two may look at the same time
-            running = start().build(plan)
-        except EngineUnavailable as problem:
-            return [Finding(_ISOLATION, False, message_of(problem))]  # the message says what to do
-        except SandboxError as problem:
-            from sandbox.engines import nesting
+        config = Config.read({"filesystem": {"root": empty}})
+        identity = f"doctor-{os.urandom(4).hex()}"  # two may look at the same time
+        return build_plan(start, lambda: layout(config, identity, {}).plan)
 
-            if nesting.in_container() and (found := nesting.reasons()):  # the guest hit it, not the launcher
-                return [Finding(_ISOLATION, False, message_of(problem), one) for one in found]
-            return [
-                Finding(_ISOLATION, False, message_of(problem), "please report this line and the output of `uname -r`")
-            ]
-        except OSError as problem:
-            return [Finding(_ISOLATION, False, str(problem))]
-        have = running.have
-        running.close()
+
+def build_plan(
+    start: Callable[[], LocalStart | ContainerStart | AppleStart], plan: Callable[[], Plan]
+) -> list[Finding]:
+    """As `build_one`, for a plan of the engine's own."""
+    from sandbox.errors import EngineUnavailable, SandboxError
+
+    try:
+        running = start().build(plan())
+    except EngineUnavailable as problem:
+        return [Finding(_ISOLATION, False, message_of(problem))]  # the message says what to do
+    except SandboxError as problem:
+        from sandbox.engines import nesting
+
+        if nesting.in_container() and (found := nesting.reasons()):  # the guest hit it, not the launcher
+            return [Finding(_ISOLATION, False, message_of(problem), one) for one in found]
+        return [Finding(_ISOLATION, False, message_of(problem), "please report this line and the output of `uname -r`")]
+    except OSError as problem:
+        return [Finding(_ISOLATION, False, str(problem))]
+    have = running.have
+    running.close()
     return _offered(have)
 
 

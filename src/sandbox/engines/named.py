@@ -35,4 +35,8 @@ def named(name: str, runtime: str | None = None) -> Engine:
         from sandbox.engines.container.engine import ContainerEngine
 
         return ContainerEngine(name, runtime)
+    if name == "apple-container":
+        from sandbox.engines.apple.engine import AppleContainer
+
+        return AppleContainer(runtime)
     raise EngineUnavailable("this release has no {name} engine; use bubblewrap (`engine: bubblewrap`)", name=name)

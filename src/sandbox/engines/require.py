@@ -28,7 +28,8 @@ def _lacking(config: Config, engine: Engine) -> Iterator[str]:
     can, vfs = engine.can, config.vfs
     if config.filesystem.overlay and not can.overlay:
         yield "filesystem.overlay"
-    if config.image is not None and not (can.own_root and can.overlay):
+    yield from engine.ignores(config)
+    if config.image is not None and not can.own_root:
         from sandbox.config.image_choice import asked_image
 
         if asked_image(config) is not None:

@@ -52,6 +52,10 @@ class Appearances:
         """Watches one directory; False when the kernel's bound is reached. `written`: also for files written there."""
         return self._queue.add(self, directory, written)
 
+    def read_now(self) -> None:
+        """Returns when everything that has appeared until now was passed on."""
+        self._queue.pass_on(self)
+
     def close(self) -> None:
         """Stops notifying. Idempotent."""
         _shared.leave(self, self._queue)
@@ -92,6 +96,7 @@ class _Queue:
     def __init__(self, lock: RLock) -> None:
         self.members: set[Appearances] = set()
         self._lock = lock
+        self._passing_on = RLock()  # held from reading until what was read is passed on
         # Number of a watch -> who wants it: the directory's path, and whether writing counts.
         self._places: dict[int, dict[Appearances, tuple[str, bool]]] = {}
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
@@ -139,14 +144,21 @@ class _Queue:
         poller.register(self.inotify.fd, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
         while not any(fd == self._wake for fd, _ in poller.poll()):
-            for one, appeared in self._read().items():
-                one.hear(appeared)
+            self.pass_on()
         self.inotify.close()
         os.close(self._wake)
 
-    def _read(self) -> dict[Appearances, list[Appeared]]:
+    def pass_on(self, asker: Appearances | None = None) -> None:
+        """Tells each subscriber what appeared. `asker`: only if it is still one, so that the queue is open."""
+        with self._passing_on:
+            for one, appeared in self._read(asker).items():
+                one.hear(appeared)
+
+    def _read(self, asker: Appearances | None) -> dict[Appearances, list[Appeared]]:
         told: dict[Appearances, list[Appeared]] = {}
         with self._lock:
+            if asker is not None and asker not in self.members:
+                return told
             for number, mask, _, name in self.inotify.read():
                 if mask & OVERFLOW:
                     for one in self.members:

@@ -35,7 +35,7 @@ def _born(path: str) -> int:
     return born(path)
 
 
-class Entry:
+class BlockedFile:
     """One file or directory. `missed`: the day on which it was first not found, or 0."""
 
     __slots__ = ("inode", "born", "device", "changed", "missed", "rule", "path")
@@ -62,8 +62,8 @@ class BlockedFiles:
         """Raises SandboxError when the file is damaged: a guess could unblock something."""
         self._home = home
         self._file = f"{home}/blocked"
-        self.inodes: dict[int, list[Entry]] = {}
-        self._new: list[Entry] = []  # added or changed, not yet written
+        self.inodes: dict[int, list[BlockedFile]] = {}
+        self._new: list[BlockedFile] = []  # added or changed, not yet written
         self._gone: set[tuple[int, int]] = set()
         self._met: set[tuple[int, int]] = set()
         for entry in self._read():
@@ -71,7 +71,7 @@ class BlockedFiles:
 
     # -- reading
 
-    def known(self, path: str, info: os.stat_result) -> Entry | None:
+    def known(self, path: str, info: os.stat_result) -> BlockedFile | None:
         """The entry for the file at `path`, if it was ever blocked."""
         entries = self.inodes.get(info.st_ino, ())
         found = next((one for one in entries if one.changed == info.st_ctime_ns), None)
@@ -99,7 +99,7 @@ class BlockedFiles:
             moment = _born(path)
         except OSError:
             return False  # gone since
-        entry = Entry(info.st_ino, moment, info.st_dev, info.st_ctime_ns, 0, rule, named or path)
+        entry = BlockedFile(info.st_ino, moment, info.st_dev, info.st_ctime_ns, 0, rule, named or path)
         # The inode number was reused: the file that had it before no longer exists.
         old = [one for one in self.inodes.get(entry.inode, ()) if one.device == entry.device]
         self._gone.update(one.key for one in old)
@@ -108,7 +108,7 @@ class BlockedFiles:
         self._met.add(entry.key)
         return True
 
-    def _is_there(self, entry: Entry, changed: int) -> None:
+    def _is_there(self, entry: BlockedFile, changed: int) -> None:
         self._met.add(entry.key)
         if entry.changed != changed or entry.missed:
             entry.changed, entry.missed = changed, 0
@@ -162,7 +162,7 @@ class BlockedFiles:
         return whole
 
     @staticmethod
-    def _bounded(entries: list[Entry]) -> list[Entry]:
+    def _bounded(entries: list[BlockedFile]) -> list[BlockedFile]:
         """Drops entries that were not found lately. If there are still too many, it drops those of files that tenants
         may have made (they can make any number), and then the newest."""
         if len(entries) > MOST:
@@ -178,7 +178,7 @@ class BlockedFiles:
             )
         return entries[:MOST]
 
-    def _read(self) -> list[Entry]:
+    def _read(self) -> list[BlockedFile]:
         try:
             with open(self._file, "rb") as file:
                 data = file.read()
@@ -197,7 +197,7 @@ class BlockedFiles:
                 raise ValueError
             records = _RECORD.iter_unpack(data[start:end])
             return [
-                Entry(inode, moment, device, changed, missed, words[2 * at], words[2 * at + 1])
+                BlockedFile(inode, moment, device, changed, missed, words[2 * at], words[2 * at + 1])
                 for at, (inode, moment, device, changed, missed) in enumerate(records)
             ]
         except (ValueError, error):
@@ -207,7 +207,7 @@ class BlockedFiles:
                 file=self._file,
             ) from None
 
-    def _write(self, entries: list[Entry]) -> None:
+    def _write(self, entries: list[BlockedFile]) -> None:
         records = b"".join(_RECORD.pack(one.inode, one.born, one.device, one.changed, one.missed) for one in entries)
         words = "".join(f"{one.rule}\0{one.path}\0" for one in entries)
         temporary = f"{self._file}.new"

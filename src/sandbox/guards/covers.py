@@ -36,10 +36,11 @@ class Mask:
 class Covers:
     """What was found. `pinned`: directories that must stay where they are, because something in them is frozen.
 
-    For git: `heads`, directories that may be a repository; `git_files`, which name one; and every directory.
+    For git: `heads`, directories that may be a repository; `git_files`, which name one; every directory and every
+    symbolic link.
     """
 
-    __slots__ = ("masks", "frozen", "pinned", "heads", "git_files", "directories")
+    __slots__ = ("masks", "frozen", "pinned", "heads", "git_files", "directories", "links")
 
     def __init__(self) -> None:
         self.masks: dict[str, Mask] = {}
@@ -48,6 +49,7 @@ class Covers:
         self.heads: list[str] = []
         self.git_files: list[str] = []
         self.directories: list[str] = []
+        self.links: list[str] = []
 
 
 class Covering:
@@ -112,6 +114,11 @@ class Covering:
             for _, match in self.expanded(path):
                 self.found.frozen[match] = None
                 self.pin(os.path.dirname(match))
+            for place in self._matches(path):
+                # It wins over a narrower `allow_write`.
+                self.found.frozen.update(
+                    (root, None) for root in self.roots if is_beneath(root, os.path.realpath(place))
+                )
             held = placeholder_of(self._absolute(path)) if self.filesystem.show_host else None
             if held is not None and self.visible(held):
                 self.found.frozen[held] = None
@@ -133,25 +140,26 @@ class Covering:
     def expanded(self, path: str) -> Iterator[tuple[str, str]]:
         """The existing visible paths that an entry of `deny_read` or `deny_write` stands for (globs included): each as
         the entry spells it, and its real path."""
-        absolute = self._absolute(path)
-        if any(sign in path for sign in "*?["):
-            from sandbox.config.glob_paths import matches
-
-            candidates = matches(absolute, self.visible)
-        else:
-            candidates = iter([absolute])
-        for candidate in candidates:
+        for candidate in self._matches(path):
             real = os.path.realpath(candidate)
             if self.visible(real) and os.path.exists(real):
                 yield candidate, real
 
+    def _matches(self, path: str) -> Iterator[str]:
+        absolute = self._absolute(path)
+        if not any(sign in path for sign in "*?["):
+            return iter([absolute])
+        from sandbox.config.glob_paths import matches
+
+        return matches(absolute, self.visible)
+
     def cover_secrets(self, secrets: Mapping[str, str]) -> None:
-        """Covers the files that the gate reads secrets from."""
+        """Covers the files that the gate reads secrets from, and whatever else no pattern blocks."""
         for path, rule in secrets.items():
             real = os.path.realpath(os.path.expanduser(path))
-            if self.visible(real) and os.path.isfile(real):
+            if self.visible(real) and real not in self.roots and os.path.exists(real):
                 # Blocked wherever it is moved: the space makes a path that no rule names.
-                self.cover(real, False, rule, os.stat(real), f"{real} ")
+                self.cover(real, os.path.isdir(real), rule, os.stat(real), f"{real} ")
                 self.pin(os.path.dirname(real))  # the host reads it again by its path
 
     def cover_own(self, place: str) -> None:
@@ -161,7 +169,7 @@ class Covering:
             self.pin(os.path.dirname(place))
 
     def _absolute(self, path: str) -> str:
-        return os.path.normpath(os.path.join(self.filesystem.root, os.path.expanduser(path)))
+        return os.path.abspath(os.path.join(self.filesystem.root, os.path.expanduser(path)))
 
 
 def placeholder_of(path: str) -> str | None:

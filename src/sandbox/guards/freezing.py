@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 
-from sandbox.guards.git_directories import Trusted, beneath, common_directory, is_repository
+from sandbox.guards.git_directories import TrustedGit, beneath, common_directory, is_repository
 from sandbox.guards.git_marker import Baseline, identity
+from sandbox.policy.protected import ENTERED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Protocol
 
     from sandbox.guards.repositories import Repositories
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
         heads: list[str]
         git_files: list[str]
         directories: list[str]
+        links: list[str]
 
 
 def freeze_repositories(
     covers: Covers, visible: Sequence[str], repositories: Repositories | None, protected: dict[str, None]
 ) -> None:
-    """Freezes what the host's git trusts in `visible`, and notes it in `repositories`, if tenants write anywhere."""
+    """Freezes what git and shells of the host trust in `visible`; notes it in `repositories` where tenants write."""
     found = [one for one in covers.heads if is_repository(one)]
-    trusted = Trusted()
-    if found or covers.git_files:
+    entered = [one for one in covers.frozen if os.path.basename(one) in ENTERED]
+    trusted = TrustedGit()
+    if found or covers.git_files or entered:
         from sandbox.guards.git_examination import Examination
 
         if repositories is not None:
@@ -41,6 +44,8 @@ def freeze_repositories(
             examination.repository(directory)
         for path in covers.git_files:
             examination.git_file(path)
+        for path in _sourced(entered):
+            examination.place(path)
     for path in trusted.frozen:
         covers.frozen[path] = None
     for path in (*trusted.frozen, *covers.git_files):
@@ -53,6 +58,7 @@ def freeze_repositories(
             made = Baseline(root)
             inside = [root]
             made.repositories = {one: identity(one) for one in found if beneath(one, inside)}
+            made.links = _links_in(made.repositories, covers.links)
             made.git_files = {one: None for one in covers.git_files if beneath(one, inside)}
             made.protected = {one: None for one in protected if beneath(one, inside)}
             made.trusted.absent = {one: None for one in trusted.absent if beneath(one, inside)}
@@ -61,6 +67,32 @@ def freeze_repositories(
             return made
 
         repositories.trust(baseline, covers.directories, found)
+
+
+def _sourced(entered: Sequence[str]) -> list[str]:
+    """What files name that a shell runs when it enters a directory. Most projects have none."""
+    if not entered:
+        return []
+    from sandbox.guards.entered import named_by
+
+    return [named for path in entered for named in named_by(path)]
+
+
+def _links_in(repositories: Mapping[str, str], links: Sequence[str]) -> dict[str, str]:
+    """Those of `links` that are in a repository, with their targets."""
+    if not repositories:
+        return {}
+    found = {}
+    for link in links:
+        above = link
+        while (above := os.path.dirname(above)) not in repositories and above != "/":
+            pass
+        if above != "/":
+            try:
+                found[link] = os.readlink(link)
+            except OSError:
+                pass  # gone since
+    return found
 
 
 def _pin(covers: Covers, directory: str, visible: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from sandbox.guards.git_directories import (
     OPTIONS,
     REBASE_STEPS,
     UNDER_WAY,
-    Trusted,
+    TrustedGit,
     beneath,
     common_directory,
     is_repository,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 READ = (*CONFIGS, "commondir")
+OWN = (*READ, "HEAD", "objects", "refs", "hooks")  # what makes a directory a repository, and what git runs there
 
 
 def risky(layer: str, root: str, paths: Iterable[str]) -> set[str]:
@@ -37,7 +38,7 @@ def risky(layer: str, root: str, paths: Iterable[str]) -> set[str]:
     `layer` and `root` are directories. A tenant wrote the first, so nothing in it is trusted, and no read of it waits.
     """
     merged = _Merged(layer, root)
-    examination = Examination([root], Trusted())
+    examination = Examination([root], TrustedGit())
     trusted = _trusted(root, examination)
     # A relative path in the person's own settings applies to every repository, also to a new one.
     hooks = [f"/{value.strip('/')}/" for name, value in examination.personal if name == "core.hookspath" and value]
@@ -72,9 +73,9 @@ class _Merged:
         if name == ".git" and is_git_file(self._where(path)):
             return True
         parts = path.split("/")
-        for end in range(len(parts)):
-            repository = "/".join(parts[: end + 1])
-            inside = "/".join(parts[end + 1 :])
+        for end in range(len(parts) + 1):  # the project itself can become one
+            repository = "/".join(parts[:end])
+            inside = "/".join(parts[end:])
             if self.is_repository(repository) and self._matters(repository, inside):
                 return True
         return False
@@ -88,9 +89,13 @@ class _Merged:
         return known
 
     def _matters(self, repository: str, inside: str) -> bool:
+        if os.path.islink(f"{self._layer}/{repository}/{inside}"):
+            return True  # git makes none, and would write through it
         if is_repository(f"{self._root}/{repository}"):  # the host's own: none of its settings are a tenant's
             hook = inside.startswith("hooks/") and not inside.endswith(".sample")
             return inside in READ or hook or self._leads_astray(repository, inside)
+        if not repository and inside.split("/")[0] not in OWN:
+            return False  # the project's other files are applied, and without these it is no repository
         return self._is_unsafe(repository)
 
     def _is_unsafe(self, repository: str) -> bool:
@@ -107,8 +112,16 @@ class _Merged:
                     known = known or entries is None or not all(harmless(one) for one in entries)
             hooks = self._where(f"{repository}/hooks")
             known = known or os.path.islink(hooks) or any(not one.endswith(".sample") for one in _names(hooks))
-            self._unsafe[repository] = known
+            self._unsafe[repository] = known = known or self._has_links(repository)
         return known
+
+    def _has_links(self, repository: str) -> bool:
+        """Whether a link is in it, which may be left from another overlay."""
+        links: list[str] = []
+        for top in (self._layer, self._root):
+            for _ in walk(f"{top}/{repository}", lambda *_: None, links=links):
+                pass
+        return bool(links)
 
     def _leads_astray(self, repository: str, inside: str) -> bool:
         """Whether a file that git keeps for itself has content that git would not have written."""

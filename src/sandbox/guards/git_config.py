@@ -63,14 +63,14 @@ SCHEMES = ("https://", "http://", "ssh://", "git://", "file://")
 UPDATES = frozenset(("checkout", "rebase", "merge", "none"))  # `submodule.*.update`: else `!` and a command
 
 
-class Unreadable(ValueError):
+class UnreadableConfig(ValueError):
     """git would not accept this as a configuration, or we cannot be sure how it would read it."""
 
 
 def parse(data: bytes) -> list[Entry]:
     """Every setting, in order. Raises Unreadable."""
     if len(data) > MOST or b"\0" in data:
-        raise Unreadable("too large, or not text")
+        raise UnreadableConfig("too large, or not text")
     text = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").decode("latin-1")
     if not text.endswith("\n"):
         text += "\n"
@@ -100,13 +100,13 @@ class _Reader:
             elif sign in ALPHA and self.section:
                 found.append(self.setting())
             else:
-                raise Unreadable(f"{sign!r} where a setting begins")
+                raise UnreadableConfig(f"{sign!r} where a setting begins")
         return found
 
     def next(self) -> str:
         """The next character. Raises Unreadable at the end of the text."""
         if self.at >= len(self.text):
-            raise Unreadable("ends too early")
+            raise UnreadableConfig("ends too early")
         self.at += 1
         return self.text[self.at - 1]
 
@@ -117,26 +117,26 @@ class _Reader:
             if sign in SPACE:
                 return f"{name}.{self.subsection(sign)}"
             if sign not in KEY and sign != ".":
-                raise Unreadable("a section's name")
+                raise UnreadableConfig("a section's name")
             name += sign.lower()
         return name
 
     def subsection(self, sign: str) -> str:
         while sign in SPACE:
             if sign == "\n":
-                raise Unreadable("a section's name")
+                raise UnreadableConfig("a section's name")
             sign = self.next()
         if sign != '"':
-            raise Unreadable("a section's name")
+            raise UnreadableConfig("a section's name")
         name = ""
         while (sign := self.next()) != '"':
             if sign == "\\":
                 sign = self.next()
             if sign == "\n":
-                raise Unreadable("a section's name")
+                raise UnreadableConfig("a section's name")
             name += sign
         if self.next() != "]":
-            raise Unreadable("a section's name")
+            raise UnreadableConfig("a section's name")
         return name
 
     def setting(self) -> Entry:
@@ -149,7 +149,7 @@ class _Reader:
         if sign == "\n":
             return name, None
         if sign != "=":
-            raise Unreadable("a setting without `=`")
+            raise UnreadableConfig("a setting without `=`")
         end = self.text.index("\n", self.at)
         line = self.text[self.at : end]
         if not any(special in line for special in '"\\#;\r'):  # nearly every line there is
@@ -164,7 +164,7 @@ class _Reader:
             sign = self.next()
             if sign == "\n":
                 if quoted:
-                    raise Unreadable("a quotation without its end")
+                    raise UnreadableConfig("a quotation without its end")
                 return "".join(out)
             if not quoted and sign in SPACE:
                 spaces += bool(out)
@@ -179,7 +179,7 @@ class _Reader:
                 if sign == "\n":
                     continue
                 if sign not in ESCAPES:
-                    raise Unreadable("an escape that git does not know")
+                    raise UnreadableConfig("an escape that git does not know")
                 out.append(ESCAPES[sign])
             elif sign == '"':
                 quoted = not quoted

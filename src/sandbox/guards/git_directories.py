@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from sandbox.guards.git_config import MOST, Unreadable, parse
+from sandbox.guards.git_config import MOST, UnreadableConfig, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ UNDER_WAY = ("rebase-merge", "rebase-apply", "sequencer")  # directories of a re
 OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  # of an unfinished rebase or cherry-pick
 
 
-class Trusted:
+class TrustedGit:
     """What the host's git used before any tenant ran, and what must therefore stay unchanged."""
 
     __slots__ = ("frozen", "absent", "links", "commands")
@@ -72,7 +72,7 @@ def read_config(path: str) -> list[Entry] | None:
     data = content(path, MOST + 1)
     try:
         return None if data is None else _parsed(data)
-    except Unreadable:
+    except UnreadableConfig:
         return None
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 
-from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, split
+from sandbox.guards.git_config import MOST, UnreadableConfig, harmless, parse, split
 from sandbox.guards.git_directories import (
     CONFIGS,
     DEEP,
     REBASE_STEPS,
-    Trusted,
+    TrustedGit,
     as_path,
     beneath,
     common_directory,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Examination:
     """Follows everything that git would read, starting at the repositories, and collects it in `trusted`."""
 
-    def __init__(self, roots: Sequence[str], found: Trusted) -> None:
+    def __init__(self, roots: Sequence[str], found: TrustedGit) -> None:
         self.roots = roots
         self.trusted = found
         self._seen: set[str] = set()
@@ -190,7 +190,7 @@ def runs_a_path(options: str) -> bool:
         return b"/" in (data or b"")
     try:
         return any("/" in (value or "") for name, value in parse(data) if name == "options.strategy")
-    except Unreadable:
+    except UnreadableConfig:
         return True
 
 

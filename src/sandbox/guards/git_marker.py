@@ -9,35 +9,52 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
+from _functools import partial
 
-from sandbox.guards.git_directories import Trusted
+from sandbox.guards.git_directories import TrustedGit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+OLD = 30 * 86400  # seconds
 ENDED = b"-"  # the first byte of a marker that ended in order
 
 
 class Baseline:
     """What was there: repositories by path, with device and inode, and everything that belongs to them."""
 
-    __slots__ = ("root", "repositories", "git_files", "trusted", "protected")
+    __slots__ = ("root", "repositories", "git_files", "links", "trusted", "protected")
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.repositories: dict[str, str] = {}  # path -> its identity
         self.git_files: dict[str, None] = {}  # `.git` files and links
+        self.links: dict[str, str] = {}  # symbolic links in repositories, and their targets
         self.protected: dict[str, None] = {}  # what programs on the host act on
-        self.trusted = Trusted()
+        self.trusted = TrustedGit()
+
+    def moved(self, root: str) -> Baseline:
+        """The same tree at another path."""
+        made = Baseline(root)
+        new = partial(moved_path, self.root, root)
+        made.repositories = {new(path): identity for path, identity in self.repositories.items()}
+        made.git_files = dict.fromkeys(map(new, self.git_files))
+        made.links = {new(path): target for path, target in self.links.items()}
+        made.protected = dict.fromkeys(map(new, self.protected))
+        made.trusted.absent = dict.fromkeys(map(new, self.trusted.absent))
+        made.trusted.links = {new(path): target for path, target in self.trusted.links.items()}
+        made.trusted.commands = self.trusted.commands
+        return made
 
     def encode(self) -> bytes:
         trusted = self.trusted
         records = [("R", self.root), *(("G", *one) for one in self.repositories.items())]
         records += [("F", path) for path in self.git_files] + [("A", path) for path in trusted.absent]
         records += [("L", *one) for one in trusted.links.items()] + [("C", line) for line in trusted.commands]
-        records += [("P", path) for path in self.protected]
+        records += [("P", path) for path in self.protected] + [("S", *one) for one in self.links.items()]
         return b"".join(b"\0".join(map(os.fsencode, one)) + b"\0\0" for one in records)
 
     @classmethod
@@ -53,10 +70,17 @@ class Baseline:
                 made.repositories[first] = rest[0]
             elif kind == "L":
                 made.trusted.links[first] = rest[0]
+            elif kind == "S":
+                made.links[first] = rest[0]
             else:
                 into = {"F": made.git_files, "A": made.trusted.absent, "C": made.trusted.commands, "P": made.protected}
                 into[kind][first] = None
         return made if made.root else None
+
+
+def moved_path(old: str, new: str, path: str) -> str:
+    """A path in a directory that was moved."""
+    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
 
 def identity(path: str) -> str:
@@ -90,12 +114,28 @@ class Marker:
         else:
             self.shared = known
 
+    def left_at(self, root: str) -> Baseline | None:
+        """What killed sandboxes left in the directory that is at `root` now; None if it is another one."""
+        left = self.left
+        if left is None or left.root == root:
+            return left
+        from sandbox.guards.birth_time import born  # seldom needed
+
+        try:  # the number may be that of a newer directory by now
+            return left.moved(root) if 0 < born(root) <= os.fstat(self._fd).st_mtime_ns else None
+        except OSError:
+            return None
+
     def write(self, baseline: Baseline) -> None:
         """Writes down what is there, for sandboxes that start while we run."""
         data = baseline.encode()
         os.pwrite(self._fd, data, 0)
         os.ftruncate(self._fd, len(data))
         _lock(self._fd, fcntl.LOCK_SH)
+
+    def is_old(self) -> bool:
+        """Whether nobody will come back to what killed sandboxes left."""
+        return time.time() - os.fstat(self._fd).st_mtime > OLD
 
     def close(self, remove: bool = False) -> None:
         """If we are the last one, marks the file as ended, or removes it. Idempotent."""

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, written
+from sandbox.guards.git_config import MOST, UnreadableConfig, harmless, parse, written
 from sandbox.guards.git_directories import (
     CONFIGS,
     OPTIONS,
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     Tell = Callable[[str, str], object]  # path, and its new name; "" when it could not be undone
 
 SAVED = ".from-sandbox"
-NOREPLACE = 1  # of `renameat2`
+GITDIR = "gitdir: "  # how a `.git` file begins
+NOREPLACE, EXCHANGE = 1, 2  # of `renameat2`
 EMPTY = b"[core]\n\trepositoryformatversion = 0\n"
 
 
@@ -56,7 +57,12 @@ class Neutralise:
         try:
             place = open_in_place(directory)
         except OSError:
-            return  # it has gone, or is another user's
+            real = os.path.realpath(directory)
+            if real != directory and beneath(real, self.roots):
+                self.waiting.append(real)
+            elif os.path.lexists(directory) and real == directory:
+                self.tell(directory, "")
+            return
         try:
             entries: list[Entry] = []
             for name in CONFIGS:
@@ -92,7 +98,7 @@ class Neutralise:
         if stat.S_ISREG(info.st_mode):
             try:
                 entries = parse(content(f"/proc/self/fd/{place}/{name}", MOST + 1) or b"")
-            except Unreadable:
+            except UnreadableConfig:
                 entries = None
         elif stat.S_ISDIR(info.st_mode):
             return []  # git cannot read it
@@ -100,7 +106,7 @@ class Neutralise:
         if entries is None or len(kept) != len(entries):
             self._replace(place, directory, name, written(kept) or EMPTY)
         elif info.st_nlink > 1:  # it could be changed later through its other name
-            self._write(place, name, content(path) or b"")
+            _write(place, name, content(path) or b"")
         return kept
 
     def _own_tree(self, entry: Entry, directory: str) -> bool:
@@ -133,6 +139,11 @@ class Neutralise:
         try:
             place = open_in_place(directory)
         except OSError:
+            real = os.path.realpath(directory)  # git follows links on the way to hooks
+            if real != directory and beneath(real, self.roots):
+                self.programs(real)
+            elif os.path.lexists(directory):
+                self.tell(directory, "")
             return
         try:
             with os.scandir(f"/proc/self/fd/{place}") as entries:
@@ -156,14 +167,15 @@ class Neutralise:
             return  # being written; git refuses an empty one
         target = common_directory(directory)
         plain = stat.S_ISREG(info.st_mode) and not has_nul(f"{directory}/commondir")
-        if plain and target != directory and os.path.realpath(target) == target and beneath(target, self.roots):
+        real = os.path.realpath(os.path.join(directory, first_line(f"{directory}/commondir")))  # `..` after a link
+        if plain and target != directory and real == target and beneath(target, self.roots):
             self.waiting.append(target)
         else:
             self._aside(place, directory, "commondir")
 
     def git_file(self, path: str) -> None:
         """Checks a `.git` that is a file or a link: it may only name a repository in the project."""
-        if not os.path.islink(path) and not first_line(path).startswith("gitdir:"):
+        if not os.path.islink(path) and not first_line(path).startswith(GITDIR):
             return  # being written; git refuses it in this state
         target = leads_to(path)
         if target is not None and beneath(target, self.roots):
@@ -172,6 +184,8 @@ class Neutralise:
         try:
             place = open_in_place(os.path.dirname(path))
         except OSError:
+            if os.path.lexists(path):
+                self.tell(path, "")
             return
         try:
             self._aside(place, os.path.dirname(path), os.path.basename(path))
@@ -242,6 +256,8 @@ class Neutralise:
         try:
             place = open_in_place(os.path.dirname(path))
         except OSError:
+            if os.path.lexists(os.path.dirname(path)):
+                self.tell(path, "")
             return
         try:
             os.symlink(target, os.path.basename(path), dir_fd=place)
@@ -260,49 +276,108 @@ class Neutralise:
         self.tell(f"{directory}/{name}", f"{directory}/{saved}")
 
     def _replace(self, place: int, directory: str, name: str, data: bytes) -> None:
-        self._aside(place, directory, name)
-        self._write(place, name, data)
-
-    def _write(self, place: int, name: str, data: bytes) -> None:
-        fresh = f".{name}{SAVED}-{os.getpid()}"
+        """Moves a file aside and puts `data` in its place, at once: whenever we are killed, git finds one of them."""
         try:
             _writable(place)
-            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=place)
-            with open(fd, "wb") as file:
-                file.write(data)
-                if os.geteuid() == 0:
-                    owner = os.stat(place)
-                    os.fchown(fd, owner.st_uid, owner.st_gid)
-            os.rename(fresh, name, src_dir_fd=place, dst_dir_fd=place)
+            fresh = _fresh(place, name, data)
+            saved = _exchange(place, fresh, name)
         except OSError:
-            pass  # git works without it
+            self._aside(place, directory, name)
+            _write(place, name, data)
+        else:
+            self.tell(f"{directory}/{name}", f"{directory}/{saved}")
+
+
+def _write(place: int, name: str, data: bytes) -> None:
+    try:
+        _writable(place)
+        os.rename(_fresh(place, name, data), name, src_dir_fd=place, dst_dir_fd=place)
+    except OSError:
+        pass  # git works without it
+
+
+def _fresh(place: int, name: str, data: bytes) -> str:
+    """Writes a file beside `name`, and returns what it is called. Raises OSError."""
+    fresh = f".{name}{SAVED}-{os.urandom(8).hex()}"  # nobody inside can have taken it
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=place)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            if os.geteuid() == 0:
+                owner = os.stat(place)
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+    except OSError:
+        os.unlink(fresh, dir_fd=place)  # the disk is full
+        raise
+    return fresh
+
+
+def _exchange(place: int, fresh: str, name: str) -> str:
+    """Puts `fresh` in the place of `name`, and returns what that is called now. Raises OSError, without `fresh`."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(place, os.fsencode(fresh), place, os.fsencode(name), EXCHANGE) != 0:
+        problem = ctypes.get_errno()
+        os.unlink(fresh, dir_fd=place)
+        raise OSError(problem, os.strerror(problem), name)
+    try:
+        return _rename(place, fresh, name)
+    except OSError:
+        return fresh  # out of git's sight all the same
+
+
+def take_link(path: str, tell: Tell) -> None:
+    """Puts a file that says where a link led beside it, and removes the link: git could be made to write through it
+    under any name."""
+    directory, name = os.path.split(path)
+    try:
+        place = open_in_place(directory)
+    except OSError:
+        if os.path.lexists(path):
+            tell(path, "")
+        return
+    try:
+        _writable(place)
+        fresh = _fresh(place, "link", os.fsencode(os.readlink(name, dir_fd=place)) + b"\n")
+        os.unlink(name, dir_fd=place)
+        saved = _rename(place, fresh, name)
+    except OSError:
+        tell(path, "")
+    else:
+        tell(path, f"{directory}/{saved}")
+    finally:
+        os.close(place)
 
 
 def leads_to(path: str) -> str | None:
     """The repository that a `.git` file or link names; None if it names none, or if there is a link on that path."""
     if os.path.islink(path):
-        target = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+        spelled = os.readlink(path)
     else:
         said = first_line(path)
-        if not said.startswith("gitdir:") or has_nul(path):
+        if not said.startswith(GITDIR) or has_nul(path):
             return None
-        target = os.path.normpath(os.path.join(os.path.dirname(path), said[7:].strip()))
-    return target if os.path.realpath(target) == target else None
+        spelled = said[len(GITDIR) :]  # with all its blanks
+    spelled = os.path.join(os.path.dirname(path), spelled)
+    target = os.path.normpath(spelled)
+    return target if os.path.realpath(spelled) == target else None
 
 
-def _rename(place: int, name: str) -> str:
-    """Gives a file another name, at which nothing is, and returns it. Raises OSError."""
+def _rename(place: int, name: str, usual: str | None = None) -> str:
+    """Gives a file another name, at which nothing is, and returns it. `usual`: what it was called. Raises OSError."""
     import ctypes  # seldom needed
 
     libc = ctypes.CDLL(None, use_errno=True)
     unknown = f"{SAVED}-{os.urandom(8).hex()}"  # nobody inside can have taken it
-    for saved in (f"{name}{SAVED}", f"{name}{unknown}", unknown):
+    usual = usual or name
+    for saved in (f"{usual}{SAVED}", f"{usual}{unknown}", unknown):
         if libc.renameat2(place, os.fsencode(name), place, os.fsencode(saved), NOREPLACE) == 0:
             return saved
         problem = ctypes.get_errno()
         if problem in (errno.EINVAL, errno.ENOSYS):  # a file system that cannot refuse to overwrite
-            os.rename(name, f"{name}{unknown}", src_dir_fd=place, dst_dir_fd=place)
-            return f"{name}{unknown}"
+            os.rename(name, f"{usual}{unknown}", src_dir_fd=place, dst_dir_fd=place)
+            return f"{usual}{unknown}"
         if problem not in (errno.EEXIST, errno.ENAMETOOLONG):
             break
     raise OSError(problem, os.strerror(problem), name)

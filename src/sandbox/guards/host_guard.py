@@ -11,17 +11,19 @@ from _functools import partial
 
 from sandbox.config.home import home
 from sandbox.config.paths import is_beneath
-from sandbox.errors import WallError
+from sandbox.errors import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, TypeVar
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config, Filesystem
     from sandbox.config.patterns import Patterns
+    from sandbox.guards.late_covers import Tenants
     from sandbox.guards.late_masks import LateMasks
+    from sandbox.guards.named_programs import NamedPrograms
     from sandbox.guards.path_programs import PathPrograms
     from sandbox.guards.provider_rules import ProviderRules
     from sandbox.guards.repositories import Repositories
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from sandbox.guards.search import Search
     from sandbox.guards.views import Views
     from sandbox.guards.watch_later import WatchLater
+
+    T = TypeVar("T")
 
 MOST = 1000  # entries of `undone`
 
@@ -43,6 +47,8 @@ class HostGuard:
         self._repositories: list[Repositories] = []
         self._served: list[ProviderRules] = []
         self._programs: PathPrograms | None = None
+        self._named: NamedPrograms | None = None
+        self._notice: Callable[[str], object] = _nothing
         self._pid = 0
         self._views: Views | None = None
         self._search: Search | None = None
@@ -79,7 +85,7 @@ class HostGuard:
 
     def reserve_all(self, filesystem: Filesystem, root: str, trees: Sequence[str]) -> list[str]:
         """For `show_host`: makes what tenants must not make. Returns the files among it, which are empty."""
-        from sandbox.guards.reserved_dirs import ReservedDirs, all_names
+        from sandbox.guards.reserved_dirs import ReservedDirs, all_names, is_placeholder
         from sandbox.policy.protected import protected_patterns
 
         self._protected = partial(protected_patterns, True, filesystem.allow_git_config)
@@ -87,10 +93,10 @@ class HostGuard:
         for entry in filesystem.deny_write:
             path = os.path.normpath(os.path.join(root, os.path.expanduser(entry)))
             above = os.path.dirname(path)
-            if any(sign in entry for sign in "*?[") or os.path.lexists(path):
-                continue
-            while not os.path.lexists(above):
+            while not os.path.isdir(above):  # an empty file of another sandbox is what we would make, too
                 path, above = above, os.path.dirname(above)
+            if any(sign in entry for sign in "*?[") or (os.path.lexists(path) and not is_placeholder(path)):
+                continue
             if any(is_beneath(os.path.realpath(above), tree) for tree in trees):
                 real = os.path.realpath(above)
                 more.append((real, f"{real}/{os.path.basename(path)}", False))
@@ -126,16 +132,31 @@ class HostGuard:
             from sandbox.guards.recheck import settle
 
             settle(search, self._cover, missed)
+        self._note_named(search)
 
-    def watch(self, notice: Callable[[str], object]) -> None:
-        """Covers what appears from now on. Calls `notice` with a message for the person when that is not possible."""
+    def _note_named(self, search: Search) -> None:
+        """Writes down the files that settings of programs on the host name. Most projects have no such settings."""
+        settings = [path for path in search.found.frozen if "/.git/" not in path]
+        if settings and self._repositories:  # else tenants write nowhere
+            from sandbox.guards.named_programs import NamedPrograms
+
+            self._named = NamedPrograms(settings, search.roots)
+
+    def watch(self, notice: Callable[[str], object], tenants: Callable[[], Tenants]) -> None:
+        """Covers what appears from now on. Calls `notice` with messages for the person."""
+        self._notice = notice
         if self._search is not None and self._search.looker is not None:
             from sandbox.guards.watch_later import WatchLater
 
             told = partial(_covered, self._record)
             writable = self._repositories[0] if self._repositories else None
-            begin = partial(_late_masks, self._pid, self._search.looker, told, notice, writable, self.lifted)
+            begin = partial(_late_masks, tenants, self._pid, self._search.looker, told, notice, writable, self.lifted)
             self._watching = WatchLater(begin)
+
+    def catch_up(self, patience: float) -> None:
+        """Waits until what has appeared by now is covered, at most about `patience` seconds."""
+        if self._watching is not None:
+            self._watching.catch_up(patience)
 
     def hide_secrets(self, config: Config) -> None:
         """Hides the files that secrets are read from. Raises WallError."""
@@ -147,7 +168,9 @@ class HostGuard:
         scanner.secrets.update(secret_files(config))
         for path, problem in self._cover(scanner.look().found.masks):
             if problem:
-                raise WallError("{path!r} is blocked but could not be hidden: {problem}", path=path, problem=problem)
+                from sandbox.guards.recheck import not_hidden
+
+                raise not_hidden(path, problem)
 
     def cover_new(self, path: str) -> None:
         """Hides a host file that is about to get a secret and to replace a blocked file. Raises OSError.
@@ -181,28 +204,64 @@ class HostGuard:
         return self._watching is not None and self._watching.wait(timeout)
 
     def finish(self) -> None:
-        """Undoes and reports what tenants left behind. Call it when no tenant is left. Idempotent."""
+        """Undoes and reports what tenants left behind. Call it when no tenant is left. Idempotent.
+
+        If one part fails, the others are done all the same; then the first failure is raised."""
+        failures: list[Exception] = []
         if self._repositories:
             from sandbox.policy.protected import protected_patterns
 
+            patterns = (self._protected or protected_patterns)()
             for repositories in self._repositories:
-                repositories.finish((self._protected or protected_patterns)())
+                _attempt(failures, partial(repositories.finish, patterns))
+                self._follow(repositories.moved)
         for served in self._served:
-            served.finish()
-        made = self._reserved.appeared() if self._reserved is not None else []
+            _attempt(failures, served.finish)
+        made = list(self.made)
         if self._reserved is not None:
-            self._reserved.remove()
+            made += _attempt(failures, self._reserved.appeared) or []
+            _attempt(failures, self._reserved.remove)
         for one in (*self._repositories, *(served.repositories for served in self._served)):
             made += one.made
         if self._programs is not None:
-            made += self._programs.appeared()
-        self._repositories, self._served, self._reserved, self._programs = [], [], None, None
-        self.made = list(dict.fromkeys([*self.made, *made]))
+            made += _attempt(failures, self._programs.appeared) or []
+        if self._named is not None:
+            made += _attempt(failures, self._named.changed) or []
+        self._repositories, self._served, self._reserved, self._programs, self._named = [], [], None, None, None
+        self.made = list(dict.fromkeys(made))
         if self.made:
             from sandbox.audit import file_entries
 
             for path in self.made:
-                file_entries.made(self._record, path)
+                _attempt(failures, partial(file_entries.made, self._record, path))
+        if failures:
+            raise failures[0]
+
+    def _follow(self, moved: Mapping[str, str]) -> None:
+        """Looks for the rest of what was made where it is now, and tells the person what that meant."""
+        for old, new in moved.items():
+            if self._reserved is not None:
+                self._reserved.follow(old, new)
+            self._notice(
+                Message(
+                    "{old} was renamed to {new} while the sandbox ran: blocked files that appeared since then were not "
+                    "hidden from it",
+                    old=old,
+                    new=new,
+                )
+            )
+
+
+def _attempt(failures: list[Exception], part: Callable[[], T]) -> T | None:
+    try:
+        return part()
+    except Exception as problem:  # noqa: BLE001 - raised when the other parts are done
+        failures.append(problem)
+        return None
+
+
+def _nothing(notice: str) -> None:
+    """Before anybody listens."""
 
 
 def _covered(record: Record, summary: str, path: str, rule: str) -> None:
@@ -211,10 +270,10 @@ def _covered(record: Record, summary: str, path: str, rule: str) -> None:
     file_entries.covered(record, summary, path, rule)
 
 
-def _late_masks(*parts: Any) -> LateMasks:
+def _late_masks(tenants: Callable[[], Tenants], *parts: Any) -> LateMasks:
     from sandbox.guards.late_masks import LateMasks
 
-    return LateMasks(*parts)
+    return LateMasks(tenants(), *parts)
 
 
 def _undone(record: Record, undone: list[tuple[str, str]], path: str, saved: str) -> None:

@@ -31,10 +31,32 @@ def sockets_of_the_host(paths: list[str]) -> list[str]:
 
 
 def named_sockets_of_the_host() -> list[str]:
-    """The real paths of all sockets that programs in our own network namespace bound to an absolute path. Raises
-    OSError."""
+    """The real paths of all sockets that programs in our own network namespace bound to an absolute path, and that a
+    process without capabilities gets to. Raises OSError."""
     names = dict.fromkeys(os.fsdecode(data) for kind, data in _attributes() if kind == _NAME and data.startswith(b"/"))
-    return list(dict.fromkeys(real for name in names if os.path.lexists(real := os.path.realpath(name))))
+    paths = dict.fromkeys(real for name in names if os.path.lexists(real := os.path.realpath(name)))
+    return [path for path in paths if _in_reach(path)]
+
+
+def _in_reach(path: str) -> bool:
+    """Whether the permissions of the directories above let us through. Root gets to more, but not in a sandbox, where
+    nothing can be mounted there and tenants do not get there either."""
+    user, groups = os.geteuid(), {os.getegid(), *os.getgroups()}
+    while (path := os.path.dirname(path)) != "/":
+        try:
+            info, has_list = os.stat(path), _has_access_list(path)
+        except OSError:
+            continue
+        bit = 0o100 if info.st_uid == user else 0o010 if info.st_gid in groups else 0o001
+        if not info.st_mode & bit and not has_list:
+            return False
+    return True
+
+
+def _has_access_list(path: str) -> bool:
+    import sys
+
+    return sys.platform != "linux" or "system.posix_acl_access" in os.listxattr(path)
 
 
 def _listed() -> set[int]:

@@ -6,6 +6,9 @@ outside. So the directories are watched (`appearances.py`), and the cover is mou
 namespace, which its owner may enter. A file is uncovered for about a millisecond after it appears: `docs/limits.md`
 says what that means.
 
+Tenants can make names, too, in order that a file of the person's waits its turn among them. When too many wait, the
+tenants are stopped until all have been looked at. When a file cannot be covered, or there are too many, they are ended.
+
 Short runs never get here, because watching starts after a delay (`watch_later.py`). A sandbox has a thread of its own
 only while there is something to look at.
 """
@@ -14,9 +17,10 @@ from __future__ import annotations
 
 import os
 from errno import EMFILE
+from itertools import islice
 from threading import Event, RLock, Thread, current_thread
 
-from sandbox.errors import Message
+from sandbox.errors import Message, SandboxClosed
 from sandbox.guards.covers import Covers, Mask, inside_one
 from sandbox.guards.search import SOCKET, Search, is_socket
 from sandbox.guards.watch_later import DELAY
@@ -26,13 +30,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from sandbox.guards.appearances import Appearances, Appeared
+    from sandbox.guards.late_covers import Tenants
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.scan import Scanner
 
-MOST = 4096  # covers in one sandbox's life
-FEW = 100  # reported one by one
+FEW = 100  # failures that are reported one by one
 MOST_WAITING = 16384  # names in the queue; beyond that, everything is searched again
 AT_ONCE = 512  # names that are looked at before those that were found are covered
+BEHIND = 2048  # names in the queue: from here on, tenants are stopped
+TRIES = 3  # at stopping them, of a second or two each
 BINDING = 0.005  # a socket's file appears a little before the kernel lists the socket
 
 NO_QUEUE = Message(
@@ -43,9 +49,9 @@ NO_WATCH = Message(
     "blocked files that appear while the sandbox runs are hidden only in some directories: all your inotify watches "
     "are in use (raise fs.inotify.max_user_watches)"
 )
-TOO_MANY = Message(
-    "blocked files that appear from now on are not hidden: more than {most} of them appeared while the sandbox ran",
-    most=MOST,
+UNSTOPPABLE = Message(
+    "names appear in the project faster than the blocked ones among them can be hidden, and the programs inside cannot "
+    "be stopped meanwhile"
 )
 
 
@@ -56,6 +62,7 @@ class LateMasks:
 
     def __init__(
         self,
+        tenants: Tenants,
         pid: int,
         looker: Scanner,
         tell: Callable[[str, str, str], object],
@@ -64,18 +71,17 @@ class LateMasks:
         lifted: Collection[str] = (),
     ) -> None:
         """`lifted`: paths inside that the owner has uncovered. Raises RuntimeError when no thread can be started."""
-        self._lifted = lifted
-        self._pid = pid
+        from sandbox.guards.late_covers import LateCovers
+
+        self._covers = LateCovers(pid, looker.views, lifted, tell, notice, tenants)
+        self._pace = _Pace(tenants)
         self._looker = looker
-        self._views = looker.views
         self._roots = looker.views.roots
         self._tell = tell
         self._notice = notice
         self._complete = True  # whether every directory is watched
-        self._count = 0
         self._failures = 0
         self._repositories = repositories
-        self._namespace = -1
         self._appearances: Appearances | None = None
         self._search: Search | None = None
         self._covered: dict[str, Mask] = {}
@@ -83,7 +89,7 @@ class LateMasks:
         self.watching = Event()  # set when everything is watched
         # Reentrant: a garbage collection under the lock may close a forgotten sandbox.
         self._lock = RLock()
-        self._waiting: list[Appeared] = []
+        self._waiting: dict[Appeared, None] = {}  # in the order in which they appeared, each once
         self._worker: Thread | None = None
         self._work()
 
@@ -98,17 +104,25 @@ class LateMasks:
             worker.join()
         if self._appearances is not None:
             self._appearances.close()
-        if self._namespace >= 0:
-            os.close(self._namespace)
+        self._covers.close()
+
+    def catch_up(self, patience: float) -> None:
+        """Waits until everything that has appeared until now is covered, at most about `patience` seconds."""
+        if self.watching.wait(patience) and self._appearances is not None:
+            self._appearances.read_now()
+        with self._lock:
+            worker = self._worker
+        if worker is not None:
+            worker.join(patience)
 
     # -- when there is something to look at
 
     def _hear(self, appeared: list[Appeared]) -> None:
         """Called in the thread that reads for all sandboxes."""
         with self._lock:
-            self._waiting += appeared
+            self._waiting.update(dict.fromkeys(appeared))
             if len(self._waiting) > MOST_WAITING:
-                self._waiting = [(None, False)]
+                self._waiting = {(None, False): None}
         try:
             self._work()
         except RuntimeError:  # no thread can be started now: try again with the next name
@@ -128,11 +142,19 @@ class LateMasks:
             with self._lock:
                 self._worker = None  # the next name that appears tries again
             return
+        self._look_at_all()
+        if self._closing.is_set():  # else it has let them go, and another thread may have stopped them since
+            self._pace.caught_up()
+
+    def _look_at_all(self) -> None:
         while (appeared := self._next()) is not None:
+            self._pace.keep(len(self._waiting), lost=(None, False) in appeared)
             # One name at which it fails must not leave the others uncovered.
             if not self._attempt(self._look_at, appeared, quietly=len(appeared) > 1) and len(appeared) > 1:
                 for one in appeared:
                     self._attempt(self._look_at, [one])
+            if not self._waiting:
+                self._pace.caught_up()
 
     def _attempt(self, work: Callable[..., object], *given: object, quietly: bool = False) -> bool:
         try:
@@ -149,8 +171,10 @@ class LateMasks:
     def _next(self) -> list[Appeared] | None:
         """What is queued; None when the queue is empty, and this thread ends."""
         with self._lock:
-            appeared, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
+            appeared = [*islice(self._waiting, AT_ONCE)]
             if appeared and not self._closing.is_set():
+                for one in appeared:
+                    del self._waiting[one]
                 return appeared
             self._worker = None
             return None
@@ -163,18 +187,18 @@ class LateMasks:
         # Imported here, because it loads ctypes.
         from sandbox.guards.appearances import Appearances
 
-        if self._namespace < 0:
-            self._namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        self._covers.open()
         if self._appearances is None:
             self._appearances = Appearances(self._hear)
         # Watch first, then search: what appears in between is seen by one of the two.
         for root in self._roots:
             self._add(root)
-        self._covered = self._of_the_host(self._looker.look().found.masks)
-        self._cover(set(self._covered), quietly=True)
+        looked = self._looker.look()
+        self._covered = self._of_the_host(looked.found.masks)
+        self._covers.add(self._covered)
         if self._repositories is not None:
             self._repositories.look_again()
-        self._search = self._looker.again()
+        self._search = self._looker.again(looked)
         self.watching.set()
 
     def _look_at(self, appeared: list[Appeared]) -> None:
@@ -198,26 +222,20 @@ class LateMasks:
         # What is below a cover is out of reach, and looking for it there would trip a tripwire.
         found = {path: mask for path, mask in found.items() if not inside_one(path, self._covered)}
         found = self._of_the_host(found)
-        if found and self._count < MOST:
-            self._covered.update(found)
-            self._cover(set(found), rules=found)
+        self._covered.update(found)
+        self._covers.add(found)
 
     def _look_at_one(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
         """Adds to `search.found`; returns sockets."""
         if is_dir:
             self._add(path)
         self._look_at_git(path)
-        if is_dir or search.could_match(os.path.basename(path)) or self._known(search, path):
+        if not is_dir and os.path.islink(path):
+            search.links.append(path)
+        if is_dir or search.could_match(os.path.basename(path)) or _known(search, path):
             self._blocked(search, path, is_dir)
             return {}
         return {path: Mask(path, False, SOCKET)} if is_socket(path) else {}
-
-    def _known(self, search: Search, path: str) -> bool:
-        """Whether it may have been blocked under another name."""
-        try:
-            return os.lstat(path).st_ino in search.known
-        except OSError:
-            return False
 
     def _add(self, root: str) -> None:
         assert self._appearances is not None
@@ -250,6 +268,7 @@ class LateMasks:
         """What to cover of everything that was looked at. It is written down first, before anybody can move it."""
         if self._repositories is not None:
             self._repositories.appeared(search.found.heads, search.found.git_files)
+        search.follow_links()
         search.cover_links()
         if search.blocked_before is not None:
             search.blocked_before.save()
@@ -275,19 +294,37 @@ class LateMasks:
             return masks  # the kernel does not say whose they are
         return {path: mask for path, mask in masks.items() if path not in theirs}
 
-    def _cover(self, paths: set[str], *, quietly: bool = False, rules: dict[str, Mask] | None = None) -> None:
-        from sandbox.guards.mount_in_namespace import cover
 
-        inside = {shown: path for path in paths for shown in self._views.inside(path) if shown not in self._lifted}
-        for shown, problem in cover(self._namespace, sorted(inside)):
-            path = inside[shown]
-            if problem is None and not quietly:
-                self._count += 1
-                # A tenant can create thousands of such names, and must fill neither the record nor the mount table.
-                if self._count <= FEW or self._count % FEW == 0:
-                    rule = rules[path].rule if rules else ""
-                    self._tell(f"a blocked file appeared and was covered (number {self._count})", path, rule)
-                if self._count == MOST:
-                    self._unwatched(TOO_MANY, path)
-            elif problem:
-                self._tell(f"a blocked file appeared and could not be covered: {problem}", path, "late-masks")
+class _Pace:
+    """Stops the tenants when names come faster than they are looked at, until none is left."""
+
+    def __init__(self, tenants: Tenants) -> None:
+        self._tenants = tenants
+        self._behind = 0  # how many waited when tenants were stopped
+
+    def keep(self, waiting: int, *, lost: bool) -> None:
+        """`waiting`: names that have not been looked at; `lost`: there were others, which nobody knows."""
+        if waiting <= max(BEHIND, self._behind) and not lost:
+            return
+        self._tenants.let_go()  # if they are stopped, this is about others, which the owner has started since
+        self._behind = waiting
+        for turn in range(TRIES):
+            try:
+                return self._tenants.stop()
+            except SandboxClosed:
+                return
+            except OSError:
+                if turn == TRIES - 1:
+                    self._tenants.end(UNSTOPPABLE)
+
+    def caught_up(self) -> None:
+        self._behind = 0
+        self._tenants.let_go()
+
+
+def _known(search: Search, path: str) -> bool:
+    """Whether it may have been blocked under another name."""
+    try:
+        return os.lstat(path).st_ino in search.known
+    except OSError:
+        return False

@@ -10,10 +10,12 @@ import errno
 import os
 import sys
 
+from sandbox.policy.protected import RESERVED, RESERVED_DIRECTORY
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
 NS_GET_USERNS = 0xB701
@@ -30,15 +32,22 @@ MS_REC, MS_PRIVATE = 0x4000, 0x40000
 COVERS_MOST = 8  # on top of each other
 MOUNT_SETATTR = 442
 GIVEN = 0o1600  # the mode of our own file, which is mounted over one of the user's
+OVERLAY = 0x794C7630  # the type of file system
 COVERED_FILE = b"/proc/cmdline"  # in every place that has walls: layout.PROC_HIDDEN
 O_PATH = 0o10000000
 DONE, THERE, GONE, FAILED = 0, 1, 2, 3
 
 
-def cover(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
+def cover(
+    namespace: int, paths: list[str], there: Mapping[str, bool] | None = None
+) -> Iterator[tuple[str, str | None]]:
     """Covers each path in the mount namespace. Yields (path, None) if it was covered now, (path, "") if it was covered
-    already or is gone, and (path, why) if it could not be covered."""
-    names = [os.fsencode(path) for path in paths]
+    already or is gone, and (path, why) if it could not be covered.
+
+    `there`: paths that exist on the host, and whether each is a directory. In an overlay the kernel may still answer
+    that there is none, because a tenant has looked for the name before, and find it when it forgets that. An empty one
+    in the upper layer then hides it for good."""
+    names = [(os.fsencode(path), (there or {}).get(path)) for path in paths]
     answers = _entered(namespace, lambda calls, line: _cover_all(calls, names, line)) if names else []
     for at, path in enumerate(paths):
         code = answers[at][0][0] if at < len(answers) else FAILED
@@ -110,9 +119,47 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
     return answers
 
 
-def _cover_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
-    for name in names:
-        line.send(bytes([_one(calls, name)]))
+def _cover_all(calls: _Calls, names: list[tuple[bytes, bool | None]], line: socket.socket) -> None:
+    for name, is_dir in names:
+        answer = _one(calls, name)
+        if answer == GONE and is_dir is not None and _made(calls, name, is_dir):
+            answer = _one(calls, name)
+        line.send(bytes([answer]))
+
+
+def _made(calls: _Calls, name: bytes, is_dir: bool) -> bool:
+    """Makes an empty file or directory at `name` if it is in an overlay. It is the upper layer's, and hides the host's.
+    What tells others that it is no change of a tenant's is its mode."""
+    try:
+        parent = os.open(os.path.dirname(name), O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        if not _in_overlay(calls, parent):
+            return False
+        if is_dir:
+            os.mkdir(os.path.basename(name), RESERVED_DIRECTORY, dir_fd=parent)
+        else:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            made = os.open(os.path.basename(name), flags, 0o600, dir_fd=parent)
+            os.fchmod(made, RESERVED)
+            os.close(made)
+    except FileExistsError:
+        return True  # a tenant's own
+    except OSError:
+        return False
+    finally:
+        os.close(parent)
+    return True
+
+
+def _in_overlay(calls: _Calls, directory: int) -> bool:
+    import ctypes
+
+    told = ctypes.create_string_buffer(256)  # struct statfs, which begins with the type
+    if calls.libc.fstatfs(directory, told) != 0:
+        return False
+    return int.from_bytes(told.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) == OVERLAY
 
 
 def _lift(calls: _Calls, name: bytes, writable: bool, line: socket.socket) -> None:
@@ -189,10 +236,12 @@ def _one(calls: _Calls, name: bytes) -> int:
             return GONE  # a link: its target is covered under its own name
         fresh = _directory(calls.libc) if kind == 0o040000 else _file(calls.libc)
         moved = calls.libc.syscall(MOVE_MOUNT, fresh, b"", target, b"", MOVE_MOUNT_EMPTY_PATHS)
-        failed = FAILED + calls.errno()
+        number = calls.errno()
         if fresh >= 0:
             os.close(fresh)
-        return DONE if moved == 0 else failed
+        if moved == 0:
+            return DONE
+        return GONE if number == errno.ENOENT else FAILED + number  # it was removed, or replaced by another
     finally:
         os.close(target)
 

@@ -1,7 +1,8 @@
 """Programs that tenants leave in a directory on the person's PATH: an activated virtual environment, a project's `bin`.
 
 Tenants install programs there, and may do so. But if one has the name of a program further along PATH (`ls`, `git`),
-it runs outside the walls when the person types that name as usual. So those are reported at the end.
+it runs outside the walls when the person types that name as usual, and so does one that the person had there already.
+So those are reported at the end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST = 1000  # reported
+FEW = 10  # changed ones in a directory; if there are more, the directory is reported
 SYSTEM = ("/usr/", "/bin", "/sbin")  # directories of PATH that no tenant can write to
 
 
@@ -27,21 +29,27 @@ class PathPrograms:
     """What was in `places`, directories of PATH, before tenants ran."""
 
     def __init__(self, places: Sequence[str]) -> None:
-        self._before = {place: set(_names(place)) for place in places}
+        self._before = {place: _programs(place) for place in places}
         self._path = list(dict.fromkeys(os.path.realpath(one or ".") for one in os.get_exec_path()))
 
     def appeared(self) -> list[str]:
-        """The new programs that a shell would run instead of one further along PATH."""
+        """The new programs that a shell would run instead of one further along PATH, and those that were changed."""
         found: list[str] = []
         for place, before in self._before.items():
             later = [one for one in self._path[self._path.index(place) + 1 :] if one not in self._before]
-            new = (name for name in sorted(_names(place)) if name not in before)
+            now = _programs(place)
+            new = (name for name in sorted(now) if name not in before)
             found += (f"{place}/{name}" for name in new if any(os.path.lexists(f"{one}/{name}") for one in later))
+            changed = sorted(name for name in now if before.get(name, now[name]) != now[name])
+            found += (f"{place}/{name}" for name in changed) if len(changed) <= FEW else (place,)
         return found[:MOST]
 
 
-def _names(directory: str) -> list[str]:
+def _programs(directory: str) -> dict[str, tuple[int, int]]:
+    """The names in a directory, each with what identifies the file as it is now."""
     try:
-        return os.listdir(directory)
+        with os.scandir(directory) as entries:
+            found = [(one.name, one.stat(follow_symlinks=False)) for one in entries]
     except OSError:
-        return []
+        return {}
+    return {name: (info.st_ino, info.st_ctime_ns) for name, info in found}

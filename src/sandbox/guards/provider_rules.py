@@ -64,7 +64,10 @@ class ProviderRules:
         if not any(self._search.could_match(part) for part in parts):
             return False
         steps = ("/".join(parts[: end + 1]) for end in range(len(parts)))
-        return any(self._search.pattern_for(step, True) is not None for step in steps)
+        return any(
+            self._search.pattern_for(step, True) or self._search.by_another_way(f"{self._directory}/{step}", True)
+            for step in steps
+        )
 
     def frozen(self, path: str) -> bool:
         """Whether `path` was protected at the start. What is new is checked when the sandbox has ended."""

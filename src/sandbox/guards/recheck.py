@@ -105,6 +105,7 @@ class Settling:
             for path in below:
                 if path not in search.noted:
                     search.walk_below(path, root)
+        search.follow_links()
         search.cover_links()
         search.cover_named()
         search.cover_links()
@@ -123,7 +124,12 @@ class Settling:
     def _cover_all(self) -> None:
         for path, problem in self._cover(self._search.found.masks):
             if problem:
-                raise WallError("{path!r} is blocked but could not be hidden: {problem}", path=path, problem=problem)
+                raise not_hidden(path, problem)
+
+
+def not_hidden(path: str, problem: object) -> WallError:
+    """The error for a blocked file that would stay visible."""
+    return WallError("{path!r} is blocked but could not be hidden: {problem}", path=path, problem=problem)
 
 
 def _read_all(watch: Inotify) -> Iterator[object]:

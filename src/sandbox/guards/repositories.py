@@ -13,11 +13,13 @@ file system does not use this machine's clock, every directory is visited.
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from sandbox.config.patterns import fold
 from sandbox.guards.git_directories import UNDER_WAY, beneath, is_repository
-from sandbox.guards.git_marker import Baseline, Marker, all_markers, identity, markers_of
+from sandbox.guards.git_marker import Baseline, Marker, all_markers, identity, markers_of, moved_path
+from sandbox.guards.nofollow import O_PATH, path_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ class Repositories:
         self._suspects: list[str] = []
         self._known: list[Baseline] = []
         self._markers: list[tuple[str, Marker]] = []
+        self._places: list[tuple[int, str]] = []  # the roots, which somebody may rename, and their paths
+        self.moved: dict[str, str] = {}  # after `finish`: the roots that have another path now
         self._neutralise: Neutralise | None = None
         self._last = False
         os.makedirs(f"{home}/git", 0o700, exist_ok=True)
@@ -57,11 +61,13 @@ class Repositories:
             above = root
             while (above := os.path.dirname(above)) != "/":
                 if os.path.exists(path := markers_of(home, above)):
-                    repair(path, tell)
+                    repair(path, tell, above)
             marker = Marker(markers_of(home, root))
             self._markers.append((root, marker))
-            if marker.left is not None:
-                undo(marker.left, tell)
+            if (left := marker.left_at(root)) is not None:
+                undo(left, tell)
+            place = os.open(root, O_PATH | os.O_CLOEXEC)
+            self._places.append((place, path_of(place)))
 
     def trust(self, baseline: Callable[[str], Baseline], directories: list[str], heads: Sequence[str]) -> None:
         """Trusts what is there now, except for what tenants of another running sandbox may have created."""
@@ -97,6 +103,8 @@ class Repositories:
                 self._undo().relink(path, known.trusted.links[path])
         if name == ".git" and is_git_file(path):
             self._git_file(path)
+        elif os.path.islink(path):
+            self._look_at_link(path)
         if name not in TELLING and not parent.endswith("/hooks"):
             return False
         repository = os.path.dirname(parent) if parent.endswith("/hooks") else parent
@@ -108,26 +116,45 @@ class Repositories:
             if time.time() - time.monotonic() < self._clock - 0.05:
                 self._since = 0  # somebody set the clock back
             self._last = True
+            self._follow_roots()
             self._at_end(self._changed(), protected)
             self._known = []
         for _, marker in self._markers:
             marker.close()
-        self._markers = []
+        for place, _ in self._places:
+            os.close(place)
+        self._markers, self._places = [], []
 
     def abandon(self) -> None:
         """Releases the trees without a check, because nothing ran."""
         self._known = []
         self.finish()
 
+    def _follow_roots(self) -> None:
+        """Looks where the trees are now, if somebody has renamed one, or a directory above it."""
+        for root, (place, before) in zip(self.roots, self._places, strict=True):
+            if (now := path_of(place)) != before and os.path.isdir(now):
+                self.moved[root] = now
+        for old, new in self.moved.items():
+            self.roots = [moved_path(old, new, one) for one in self.roots]
+            self._directories = [moved_path(old, new, one) for one in self._directories]
+            self._suspects = [moved_path(old, new, one) for one in self._suspects]
+            self._known = [one.moved(new) if one.root == old else one for one in self._known]
+            self._neutralise = None  # knows the roots
+
     # -- checking
 
     def _at_end(self, changed: Iterable[tuple[str, list[str]]], protected: Patterns | None) -> None:
+        touched: dict[str, None] = {}  # trusted repositories
         for directory, names in changed:
+            touched.update(dict.fromkeys(self._trusted_around(directory)))
             attempt(self._tell, directory, self._directory, directory, names, protected)
         for directory in self._suspects:
             attempt(self._tell, directory, self._repository, directory)
         for known in self._known:
             restore(known, self._undo, self._since, self._tell)
+        for directory in touched:
+            attempt(self._tell, directory, self._links, directory)
 
     def _directory(self, directory: str, names: list[str], protected: Patterns | None) -> None:
         folded = fold(f"/{'/'.join(names)}/")
@@ -143,6 +170,7 @@ class Repositories:
             return False
         work = self._undo()
         work.repository(directory)
+        self._links(directory)
         self._follow(work)
         return True
 
@@ -161,6 +189,30 @@ class Repositories:
             directory = work.waiting.pop()
             if not self._is_trusted(directory):
                 work.repository(directory)
+                self._links(directory)
+
+    def _links(self, repository: str) -> None:
+        """Undoes every link in a repository that was not there at the start."""
+        found: list[str] = []
+        for _ in walk(repository, self._tell, links=found):
+            pass
+        if found:
+            undo_links(self._undo(), found, self._known)
+
+    def _look_at_link(self, path: str) -> None:
+        """The same for one link that has just appeared."""
+        above = os.path.dirname(path)
+        while beneath(above, self.roots) and not is_repository(above):
+            above = os.path.dirname(above)
+        if beneath(above, self.roots):
+            undo_links(self._undo(), [path], self._known)
+
+    def _trusted_around(self, directory: str) -> Iterator[str]:
+        """The trusted repositories that a directory is, or is in."""
+        while directory != "/":
+            if any(directory in known.repositories for known in self._known):
+                yield directory
+            directory = os.path.dirname(directory)
 
     def _is_trusted(self, directory: str) -> bool:
         expected = next((one.repositories[directory] for one in self._known if directory in one.repositories), "")
@@ -191,33 +243,49 @@ class Repositories:
         """Directories in which something was created or moved since the start, and the names in them."""
         local = _local_devices()
         known = set(self._directories)
-        for directory in self._directories:
+        led_out: set[str] = set()  # what a tenant has put a link in place of that leads out of what tenants write
+        for directory in self._directories:  # each after the one that it is in
             try:
                 info = os.lstat(directory)
             except OSError:
                 continue
-            if info.st_ctime_ns < self._since and info.st_dev in local:
-                continue
-            yield from walk(directory, self._tell, known)
+            is_out = stat.S_ISLNK(info.st_mode) and not beneath(os.path.realpath(directory), self.roots)
+            if is_out or os.path.dirname(directory) in led_out:
+                led_out.add(directory)
+            elif info.st_ctime_ns >= self._since or info.st_dev not in local:
+                yield from walk(directory, self._tell, known)
 
 
-def walk(top: str, tell: Tell, known: set[str] | frozenset[str] = frozenset()) -> Iterator[tuple[str, list[str]]]:
-    """Yields a directory and all below it that are not `known`, each with the names in it."""
+def walk(
+    top: str, tell: Tell, known: set[str] | frozenset[str] = frozenset(), links: list[str] | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields a directory and all below it that are not `known`, each with the names in it. Adds symbolic links to
+    `links`. Directories that nobody may look into are open until the end of the walk."""
     waiting = [top]
-    while waiting:
-        directory = waiting.pop()
-        names: list[str] = []
-        try:
-            entries = _entries(directory)
-        except OSError:
-            if os.path.lexists(directory):
-                tell(directory, "")  # a tenant can hide from us what the host's git would still find by name
-            continue
-        for entry in entries:
-            names.append(entry.name)
-            if entry.path not in known and _is_directory(entry):
-                waiting.append(entry.path)
-        yield directory, names
+    opened: list[tuple[str, int]] = []
+    try:
+        while waiting:
+            directory = waiting.pop()
+            names: list[str] = []
+            try:
+                entries = _entries(directory, opened)
+            except OSError:
+                if os.path.lexists(directory):
+                    tell(directory, "")  # a tenant can hide from us what the host's git would still find by name
+                continue
+            for entry in entries:
+                names.append(entry.name)
+                if entry.path not in known and _is_directory(entry):
+                    waiting.append(entry.path)
+                elif links is not None and entry.is_symlink():
+                    links.append(entry.path)
+            yield directory, names
+    finally:
+        for directory, mode in reversed(opened):
+            try:
+                _set_mode(directory, mode)
+            except OSError:
+                pass  # it was moved aside
 
 
 def attempt(tell: Tell, path: str, check: Callable[..., object], *given: object) -> None:
@@ -248,20 +316,27 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
         return True  # walking it reports it
 
 
-def _entries(directory: str) -> list[os.DirEntry[str]]:
+def _entries(directory: str, opened: list[tuple[str, int]]) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
             return list(entries)
     except PermissionError:
-        from sandbox.guards.nofollow import open_in_place
-
-        place = open_in_place(directory)
-        try:
-            os.chmod(f"/proc/self/fd/{place}", (os.stat(place).st_mode & 0o777) | 0o700)
-        finally:
-            os.close(place)
+        opened.append((directory, _set_mode(directory, 0o700)))
         with os.scandir(directory) as entries:
             return list(entries)
+
+
+def _set_mode(directory: str, mode: int) -> int:
+    """Sets a directory's mode, and returns the one it had. Follows no link."""
+    from sandbox.guards.nofollow import open_in_place
+
+    place = open_in_place(directory)
+    try:
+        before = os.stat(place).st_mode & 0o7777
+        os.chmod(f"/proc/self/fd/{place}", mode)
+    finally:
+        os.close(place)
+    return before
 
 
 def _local_devices() -> set[int]:
@@ -278,11 +353,24 @@ def _local_devices() -> set[int]:
 
 def neutraliser(roots: Sequence[str], tell: Tell) -> Neutralise:
     """Reads the person's own git settings, which apply to every repository."""
-    from sandbox.guards.git_directories import Trusted
+    from sandbox.guards.git_directories import TrustedGit
     from sandbox.guards.git_examination import Examination
     from sandbox.guards.git_undo import Neutralise
 
-    return Neutralise(roots, tell, Examination([], Trusted()).personal)
+    return Neutralise(roots, tell, Examination([], TrustedGit()).personal)
+
+
+def undo_links(work: Neutralise, links: Iterable[str], known: Sequence[Baseline]) -> None:
+    """Takes away links in a repository, where git makes none: git would write through them, its messages and logs into
+    files that a tenant chose. Restores those that were there at the start."""
+    from sandbox.guards.git_undo import take_link
+
+    for path in links:
+        before = next((one.links[path] for one in known if path in one.links), None)
+        if before is None or os.readlink(path) != before:
+            take_link(path, work.tell)
+        if before is not None:
+            work.relink(path, before)
 
 
 def restore(known: Baseline, undo: Callable[[], Neutralise], since: int, tell: Tell) -> None:
@@ -323,21 +411,28 @@ def undo(left: Baseline, tell: Tell) -> None:
     work._at_end(walk(left.root, tell), None)
 
 
-def repair(path: str, tell: Tell) -> None:
-    """Undoes what killed sandboxes left behind in one marker's tree, unless a sandbox still runs there."""
+def repair(path: str, tell: Tell, root: str | None = None) -> str | None:
+    """Undoes what killed sandboxes left behind in one marker's tree, unless a sandbox still runs there. `root`: where
+    the tree is now, if that is known. Returns the tree's path if it is there no more; then the marker stays."""
     try:
         marker = Marker(path)
     except OSError:
-        return
+        return None
     if marker.shared is not None:
         marker.let_go()
-        return
+        return None
     if marker.left is not None:
-        undo(marker.left, tell)
+        root = root or marker.left.root
+        if markers_of(os.path.dirname(os.path.dirname(path)), root) != path and not marker.is_old():
+            marker.let_go()
+            return root
+        if (left := marker.left_at(root)) is not None:
+            undo(left, tell)
     marker.close(remove=True)
+    return None
 
 
-def repair_all(home: str, tell: Tell) -> None:
-    """The same for every tree, for `sandbox prune`."""
-    for path in all_markers(home):
-        repair(path, tell)
+def repair_all(home: str, tell: Tell) -> list[str]:
+    """The same for every tree, for `sandbox prune`. Returns the paths at which they are no more."""
+    gone = [repair(path, tell) for path in all_markers(home)]
+    return [root for root in gone if root is not None]

@@ -18,12 +18,14 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from _functools import partial
 from _struct import pack
 
 from sandbox.config.home import home, unwritable
 from sandbox.config.paths import is_beneath
 from sandbox.guards.dot_entries import SHOWN
-from sandbox.policy.protected import AGENTS
+from sandbox.guards.git_marker import moved_path
+from sandbox.policy.protected import AGENTS, RESERVED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,9 +48,7 @@ ALL_FILES = (
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
 ALL_HOME_FILES = (".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".srt-settings.json")
 MOST = 1000  # reported
-# The mode of an empty file that we made. The user may write to it, and then it is theirs. The sticky bit, which means
-# nothing for a file, marks it as ours.
-RESERVED = 0o1644
+_TURNS = 2**61  # the lock for making them, of the same directory
 
 
 def all_names(root: str, trees: Sequence[str]) -> list[tuple[str, str, bool]]:
@@ -92,7 +92,7 @@ class ReservedDirs:
         for an overlay project."""
         self._made: list[str] = []
         self._files: list[str] = []
-        self._place: dict[str, int] = {}  # what was made, and the number of the directory that it belongs to
+        self._places: dict[str, set[int]] = {}  # what was made, and the numbers of the directories that it belongs to
         self._root = root
         self._lock = -1
         wanted = list(more or ())
@@ -115,12 +115,19 @@ class ReservedDirs:
         except OSError as problem:
             raise unwritable(problem) from problem
         numbers = {top: os.stat(top).st_ino for top, _, _ in wanted}
+        # One sandbox at a time makes them: what another one has half made would be taken for somebody's own, and not be
+        # frozen here. In order, so that no two wait for each other.
+        turns = [number + _TURNS for number in sorted(set(numbers.values()))]
+        for turn in turns:
+            fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_WRLCK, turn))
         shared = {top: not self._alone(number) for top, number in numbers.items()}
         for number in numbers.values():
             fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK, number))
         for top, path, is_dir in wanted:
-            self._place[path] = numbers[top]
+            self._places.setdefault(path, set()).add(numbers[top])
             self._reserve(path, shared[top], is_dir=is_dir)
+        for turn in turns:
+            fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, self._range(fcntl.F_UNLCK, turn))
 
     def _reserve(self, path: str, shared: bool, *, is_dir: bool) -> None:
         if os.path.islink(os.path.dirname(path)):
@@ -146,22 +153,29 @@ class ReservedDirs:
         """Those in the project's own directory."""
         return [os.path.basename(path) for path in self._made if os.path.dirname(path) == self._root]
 
+    def follow(self, old: str, new: str) -> None:
+        """Looks for everything where it is now: `old`, a directory, has been renamed to `new`."""
+        at = partial(moved_path, old, new)
+        self._root = at(self._root)
+        self._made = list(map(at, self._made))
+        self._files = list(map(at, self._files))
+        self._absent = list(map(at, self._absent))
+        self._places = {at(path): numbers for path, numbers in self._places.items()}
+
     def remove(self) -> None:
         """Removes what was created here and is still empty. Idempotent."""
         if self._lock < 0:
             return
-        alone = {number: self._alone(number) for number in set(self._place.values())}
+        alone = {number for number in set().union(*self._places.values()) if self._alone(number)}
         for path in self._files:
             try:
-                if not alone[self._place[path]]:
-                    continue
-                if is_placeholder(path):
+                if self._places[path] <= alone and is_placeholder(path):
                     os.unlink(path)
             except OSError:
                 pass  # gone since
         for path in reversed(self._made):
             try:
-                if alone[self._place[path]]:
+                if self._places[path] <= alone:
                     os.rmdir(path)
             except OSError:
                 pass  # somebody on the host uses it now

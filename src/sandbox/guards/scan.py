@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from os.path import exists
+import os
 from time import time
 
 from sandbox.config.home import home
@@ -23,7 +23,7 @@ DAY = 86400
 def signs(config: Config) -> bool:
     """Whether there can be files that a signer depends on (`signing_files.py`). Cheap: every sandbox asks."""
     signing = config.signing
-    return bool(signing.keystore or signing.command or signing.contracts) or exists(f"{home()}/signing/files")
+    return bool(signing.keystore or signing.command or signing.contracts) or os.path.exists(f"{home()}/signing/files")
 
 
 def secret_files(config: Config) -> dict[str, str]:
@@ -41,6 +41,13 @@ def secret_files(config: Config) -> dict[str, str]:
 
         found.update(keystores(config))
     return found
+
+
+def hidden_now(config: Config, tops: Sequence[str]) -> Covers:
+    """What a sandbox that shows these directories would hide and freeze: by the same rules, and by what earlier runs
+    have blocked. Nothing is written down. Raises SandboxError."""
+    shown = [os.path.realpath(one) for one in tops if os.path.lexists(one)]
+    return search(config.filesystem, shown, secrets=secret_files(config), blocked_before=BlockedFiles(home())).found
 
 
 class Scanner:
@@ -78,6 +85,9 @@ class Scanner:
         done.looker = self
         return done
 
-    def again(self) -> Search:
-        """A search that has looked at nothing yet."""
-        return Search(self.filesystem, self.views.roots, Covers(), BlockedFiles(home()), self.hidden)
+    def again(self, before: Search) -> Search:
+        """A search that has looked at nothing yet, but knows the links that the one before has met."""
+        made = Search(self.filesystem, self.views.roots, Covers(), BlockedFiles(home()), self.hidden)
+        if before.ways is not None:
+            made.ways = before.ways.for_search(made)
+        return made

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from sandbox.config.model import Filesystem
     from sandbox.guards.blocked_files import BlockedFiles
+    from sandbox.guards.other_ways import OtherWays
     from sandbox.guards.scan import Scanner
 
 COARSE = 5  # CLOCK_REALTIME_COARSE, by which the kernel stamps files
@@ -52,6 +53,7 @@ def search(
     for root in made.roots:
         made.walk(root)
         made.freeze_root(root)
+    made.follow_links()
     made.cover_links()
     made.cover_named()
     made.cover_secrets(secrets or {})
@@ -99,6 +101,8 @@ class Search(Covering):
         self.undotted = tuple(needle for needle in self.needles if not needle.startswith("/."))
         self.known: Mapping[int, object] = blocked_before.inodes if blocked_before is not None else {}
         self.deep: list[tuple[str, int]] = []  # directories too deep for a path, and how long their root's path is
+        self.links: list[str] = []  # symbolic links that were met, and not followed yet
+        self.ways: OtherWays | None = None  # through those that lead to directories
         self.noted: dict[str, int] = {}  # directories and their ctime; -1: may have changed since
         self.kept = True  # whether everything that was found could be remembered
         self.looker: Scanner | None = None  # what searches again
@@ -165,7 +169,7 @@ class Search(Covering):
                     if not self.could_match(name):
                         continue
                     path = f"{start[cut:]}/{relative}/{name}" if relative else f"{start[cut:]}/{name}"
-                    if self.pattern_for(path, is_dir):
+                    if self.pattern_for(path, is_dir) or self.by_another_way(f"{start[:cut]}{path}", is_dir):
                         return self.cover(start, True, "a blocked file deeper than paths can be long")
                     if self.protected.match(f"{start[1:cut]}{path}", is_dir):
                         self.found.frozen[start] = None
@@ -198,6 +202,9 @@ class Search(Covering):
             for entry in [entry for entry in entries if not entry.is_file(follow_symlinks=False)]:
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.path)
+                elif entry.is_symlink():
+                    self.links.append(entry.path)
+                    self.found.links.append(entry.path)
                 elif is_socket(entry.path):
                     self.cover(entry.path, False, SOCKET)
         except FileNotFoundError:
@@ -232,6 +239,21 @@ class Search(Covering):
             return None
         return pattern
 
+    def by_another_way(self, path: str, is_dir: bool) -> str | None:
+        """The pattern that blocks an absolute path because a link leads there (`other_ways.py`), or None."""
+        found = self.ways.pattern_for(path, is_dir) if self.ways is not None else None
+        return found[0] if found is not None else None
+
+    def follow_links(self) -> None:
+        """Covers what a rule blocks by the path through a link."""
+        if not self.links:
+            return
+        if self.ways is None:
+            from sandbox.guards.other_ways import OtherWays
+
+            self.ways = OtherWays(self)
+        self.ways.follow(self.links)
+
     def match(self, path: str, relative: str, directory: str) -> bool:
         """Covers or freezes one path when a pattern says so; True when it is covered."""
         try:
@@ -246,6 +268,8 @@ class Search(Covering):
                 self.cover_target(path, pattern)
             else:
                 self.cover(path, is_dir, pattern, info)
+            return not is_link
+        if self.ways is not None and self.ways.cover(path, info):
             return not is_link
         if not is_dir and relative.rpartition("/")[2] == ".git":
             self.found.git_files.append(path)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox.audit.file_entries import Touches
     from sandbox.guards.file_asks import FileAsks
 
-    class Reporting(Protocol):
+    class ReportSource(Protocol):
         """What reports: an engine's `Running`."""
 
         def report_socket(self) -> _socket.socket: ...
@@ -38,7 +38,7 @@ OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"
 class Reports:
     """Receives the reports of one sandbox's tripwires, until closed."""
 
-    def __init__(self, running: Reporting, touches: Touches, ask: FileAsks | None = None) -> None:
+    def __init__(self, running: ReportSource, touches: Touches, ask: FileAsks | None = None) -> None:
         """`ask`: the owner is asked about what is touched."""
         self._ask = ask
         self._running = running

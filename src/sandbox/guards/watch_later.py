@@ -40,6 +40,15 @@ class WatchLater:
         if masks is not None:
             masks.close()
 
+    def catch_up(self, patience: float) -> None:
+        """Begins at once if need be, and waits until what has appeared is covered, at most about `patience` seconds."""
+        try:
+            self._due()
+        except RuntimeError:
+            return  # no thread can be started now
+        if self._masks is not None:
+            self._masks.catch_up(patience)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Begins at once, and waits until everything is watched; for tests."""
         self._due()

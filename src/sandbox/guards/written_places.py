@@ -34,6 +34,11 @@ def note(tree: str, link: str) -> None:
 
 def written(path: str) -> bool:
     """Whether `path`, a real path, lies in one of them."""
+    return tree_of(path) is not None
+
+
+def tree_of(path: str) -> str | None:
+    """The nearest of them that `path`, a real path, lies in, where it is now."""
     noted = list(_noted())
     while noted:
         try:
@@ -42,11 +47,11 @@ def written(path: str) -> bool:
             number = -1
         for tree, inode in noted:
             if path == tree or (number == inode and not _is(tree, inode)):
-                return True  # it is there, or was moved since; if not, this directory only has the same inode number
+                return path  # it is there, or was moved since; if not, this directory only has the same inode number
         if path == "/":
             break
         path = os.path.dirname(path)
-    return False
+    return None
 
 
 def first_written() -> list[tuple[str, int]]:

@@ -13,8 +13,8 @@ import select
 import socket
 
 from sandbox.errors import GuestError, SandboxClosed
-from sandbox.guest import frames
-from sandbox.guest.bridge_jobs import CommandJob, DialJob, Job
+from sandbox.guest import carried, frames
+from sandbox.guest.bridge_jobs import AcceptedJob, CommandJob, DialJob, Job
 from sandbox.guest.channel import Channel, Loop, broken
 
 TYPE_CHECKING = False
@@ -42,6 +42,8 @@ class Bridge:
         self._finishing = False  # our side sends no more requests, but still reads
         self._closing = False
         self._held: list[dict[str, object]] | None = None  # what waits while the guest is on hold
+        self._carries = False  # the set-up asked for listening sockets
+        self._carriers: dict[str, carried.Carrier] = {}
 
     def run(self) -> None:
         """Runs until one side has ended. If the guest broke the protocol, everyone still waiting gets GuestError."""
@@ -68,6 +70,8 @@ class Bridge:
                 job.close()
         if problem is not None:
             self._local.send(broken(problem))
+        for carrier in self._carriers.values():
+            carrier.close()
         self._stream.close()
         self._local.flush()
         self._local.close()
@@ -114,6 +118,9 @@ class Bridge:
                 self._said(message)
                 continue
             number = message.pop("id")
+            if message["t"] == "accepted":
+                self._accepted(number, message)
+                continue
             job = self._jobs.get(number) if type(number) is int else None
             if job is None:
                 raise GuestError("the guest spoke about request {number!r}, which is not there", number=number)
@@ -123,15 +130,43 @@ class Bridge:
     def _said(self, message: dict[str, Any]) -> None:
         """Handles what the guest sends unasked: about the sandbox, or what it has seen."""
         fds = []
+        if message["t"] == "datagram":
+            self._datagram(message)
+            return
         if message["t"] == "ready":
-            if message.get("sockets"):
+            names = carried.socket_names(message.get("sockets", []))
+            if names and (not self._carries or self._carriers):
                 raise GuestError("the guest offers sockets that cannot cross")
+            self._carriers = {name: carried.Carrier(self.loop, name, self.send) for name in names}
             # It is only read here and never handed to a tenant, so the host's own will do.
-            message["sockets"] = ["null"]
+            message["sockets"] = ["null", *names]
             fds = [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
+            fds += [carrier.theirs.detach() for carrier in self._carriers.values()]
         self._local.send(message, fds)
         if self._local.queued > _UNHEARD:
             raise GuestError("the guest says more than anybody can hear")
+
+    def _accepted(self, number: object, message: dict[str, Any]) -> None:
+        """A tenant has connected to something: passes the connection on to the gate."""
+        carrier = self._carriers.get(message.get("socket", ""))
+        if type(number) is not int or number < carried.FIRST_ID or number in self._jobs or carrier is None:
+            raise GuestError("the guest spoke about request {number!r}, which is not there", number=number)
+        told = carried.accepted(message)
+        job = AcceptedJob(self, number)
+        self._jobs[number] = job
+        self._alive.add(job)
+        if not carrier.offer({**told, "id": number}, [job.theirs.fileno()]):
+            job.theirs.close()
+            job.ask({"t": "cancel"})
+        else:
+            job.theirs.detach()
+        job.settle()
+
+    def _datagram(self, message: dict[str, Any]) -> None:
+        carrier = self._carriers.get(message.get("socket", ""))
+        if carrier is None:
+            raise GuestError("the guest sent something else than a datagram")
+        carrier.offer(carried.datagram(message))  # or it is lost
 
     def _local_ready(self) -> None:
         if self._finishing and not self._local.queued:
@@ -152,6 +187,7 @@ class Bridge:
             self._release(kind == "go")
             return
         if kind not in ("exec", "file", "dial"):
+            self._carries = self._carries or (kind == "setup" and message.get("carried") is True)
             frames.close_all(fds)  # the owner's pidfd, which is not needed: the stream ends with the owner
         else:
             line, number = socket.socket(fileno=fds[0]), message["id"]

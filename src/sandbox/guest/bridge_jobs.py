@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sandbox.guest.channel import Loop
 
-    class Way(Protocol):
+    class BridgeAccess(Protocol):
         """What a job needs from the bridge. `full` is set while the guest does not read what it was sent. A job calls
         `over` when the guest has sent its last frame about it, and `gone` when nothing is left of it."""
 
@@ -42,11 +42,11 @@ _LINE_MOST = 2**16  # bytes about one command that nobody has read yet
 class Job:
     """A request in progress. A file operation needs no more than this: one answer, and it is over."""
 
-    def __init__(self, way: Way, number: int, line: socket.socket) -> None:
+    def __init__(self, way: BridgeAccess, number: int, line: socket.socket | None) -> None:
         self.way = way
         self.number = number
         self.answered = False  # the guest has sent its last frame
-        self._line: Channel | None = Channel(line)
+        self._line: Channel | None = Channel(line) if line is not None else None
         self._closed = False
 
     # -- what the guest says
@@ -138,7 +138,7 @@ class Job:
 class StreamJob(Job, ABC):
     """A request with streams: a command, or a connection."""
 
-    def __init__(self, way: Way, number: int, line: socket.socket) -> None:
+    def __init__(self, way: BridgeAccess, number: int, line: socket.socket | None) -> None:
         super().__init__(way, number, line)
         self._begun = False
         self._source: Source | None = None
@@ -221,7 +221,7 @@ class StreamJob(Job, ABC):
 class CommandJob(StreamJob):
     """A command, on three local descriptors, or on a socket that stands for its terminal."""
 
-    def __init__(self, way: Way, number: int, line: socket.socket, stdio: Sequence[int]) -> None:
+    def __init__(self, way: BridgeAccess, number: int, line: socket.socket, stdio: Sequence[int]) -> None:
         super().__init__(way, number, line)
         self._exit: dict[str, Any] | None = None
         self._terminal: socket.socket | None = None
@@ -314,3 +314,14 @@ class DialJob(StreamJob):
             self.drop_line()
         else:
             super().abandoned()
+
+
+class AcceptedJob(DialJob):
+    """A connection that a tenant made. Nobody asked for it, so it has no line."""
+
+    def __init__(self, way: BridgeAccess, number: int) -> None:
+        super().__init__(way, number, None)
+        self._begun = True
+        ours, self.theirs = socket.socketpair()
+        with ours:
+            self._open(SocketEnd(ours), [SocketEnd(ours)], tell_end=True)

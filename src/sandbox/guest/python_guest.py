@@ -33,7 +33,7 @@ UMASK = 0o022
 MOST_DESCRIPTORS = 2**18  # more than macOS allows a process by default
 
 
-class Job:
+class RunningCommand:
     """A command that runs."""
 
     def __init__(self, line: socket.socket, pid: int, terminal: int, deadline: float | None) -> None:
@@ -57,10 +57,10 @@ class Job:
             os.close(self.terminal)
 
 
-class Guest:
+class PythonGuest:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._jobs: dict[int, Job] = {}  # by the line's descriptor
+        self._jobs: dict[int, RunningCommand] = {}  # by the line's descriptor
         self._children: set[int] = set()  # pids of children that do file operations
         self._wake, wake = os.pipe()
         for fd in (self._wake, wake):
@@ -148,7 +148,7 @@ class Guest:
             if slave >= 0:
                 os.close(slave)
         timeout = message.get("timeout_ms")
-        job = Job(line, pid, master, None if timeout is None else time.monotonic() + timeout / 1000)
+        job = RunningCommand(line, pid, master, None if timeout is None else time.monotonic() + timeout / 1000)
         if failed:
             os.waitpid(pid, 0)
             step, number = failed.decode().split()
@@ -161,7 +161,7 @@ class Guest:
         except SandboxClosed:
             pass  # whoever asked has gone; the next turn sees the line's end and kills it
 
-    def _told(self, job: Job) -> None:
+    def _told(self, job: RunningCommand) -> None:
         """Handles a message on the command's own line, or the line's end."""
         try:
             message, fds = frames.receive(job.line)
@@ -293,4 +293,4 @@ def _keep_to_ourselves() -> None:
 
 def main() -> None:
     _keep_to_ourselves()
-    Guest(socket.socket(fileno=CONTROL)).serve()
+    PythonGuest(socket.socket(fileno=CONTROL)).serve()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from sandbox.errors import ImageError
 from sandbox.images import digests
 from sandbox.images.layers import GZIP, ZSTD, plain_layer
-from sandbox.images.oci import DOCUMENT, MOST_LAYERS, Found, Layer, choose, document, plain_digests
+from sandbox.images.oci import DOCUMENT, MOST_LAYERS, ImageLayer, PlatformImage, choose, document, plain_digests
 from sandbox.images.tars import members
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class LayoutBlobs:
         file, at, found = self._layout.file(_blob(digest))
         if found != size:
             file.close()
-            raise ImageError("what came as {digest} has another digest", digest=digest)
+            raise ImageError("the content received for {digest} has another digest", digest=digest)
         return cast(BinaryIO, digests.Verified(file, digest, size, at))
 
 
@@ -138,14 +138,16 @@ def read_file(layout: LayoutDirectory | LayoutArchive, name: str, most: int) -> 
         return file.read(size)
 
 
-def from_directory(path: str, architecture: str, name: str | None = None) -> tuple[Found, Any]:
+def from_directory(path: str, architecture: str, name: str | None = None) -> tuple[PlatformImage, Any]:
     """The image in an OCI layout, and its blobs. Raises ImageError."""
     layout = LayoutDirectory(path)
     blobs = LayoutBlobs(layout)
     return choose(blobs, read_file(layout, OCI, DOCUMENT), architecture, name), blobs
 
 
-def from_archive(path: str, architecture: str, bounds: Bounds, name: str | None, work: str) -> tuple[Found, Any] | None:
+def from_archive(
+    path: str, architecture: str, bounds: Bounds, name: str | None, work: str
+) -> tuple[PlatformImage, Any] | None:
     """The image in an archive of either kind; None when it is a tar of something else. `work` is a directory on the
     file system that takes the decompressed archive. Raises ImageError."""
     file: BinaryIO = open(path, "rb")  # noqa: SIM115 - the layout's
@@ -164,7 +166,7 @@ def from_archive(path: str, architecture: str, bounds: Bounds, name: str | None,
     return None
 
 
-def _docker(layout: LayoutArchive, architecture: str, name: str | None) -> tuple[Found, Any]:
+def _docker(layout: LayoutArchive, architecture: str, name: str | None) -> tuple[PlatformImage, Any]:
     try:
         import json
 
@@ -186,7 +188,7 @@ def _docker(layout: LayoutArchive, architecture: str, name: str | None) -> tuple
         raise ImageError("there is no image for {architecture} there", architecture=f"linux/{architecture}")
     plain = plain_digests(said, len(layers))
     names = {digest: os.path.normpath(str(path)) for digest, path in zip(plain, layers, strict=True)}
-    return Found(digests.of(data), said, [Layer(one, 0, one) for one in plain]), DockerBlobs(layout, names)
+    return PlatformImage(digests.of(data), said, [ImageLayer(one, 0, one) for one in plain]), DockerBlobs(layout, names)
 
 
 def _tags(image: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from sandbox.errors import ConfigError, ImageError
-from sandbox.images import digests, keeping
+from sandbox.images import digests, manage
 from sandbox.images.importing import import_root
 from sandbox.images.manifest import SIGNATURE, Artifact, sign, written
 from sandbox.images.names import VARIANTS
@@ -88,7 +88,7 @@ def build(
         with _without_owners(_bootstrap(variant, wanted, work), work) as plain:
             _pack(plain, archive)
         digest = import_root(archive, {}, architecture=wanted, source="sandbox images build")
-        keeping.name(digest, variant if wanted == this_architecture() else f"{variant}-{wanted}")
+        manage.name(digest, variant if wanted == this_architecture() else f"{variant}-{wanted}")
         if output is not None:
             _publish(archive, variant, wanted, output, key, kernel, machine, version)
     return digest

@@ -29,7 +29,7 @@ def of(data: bytes) -> str:
 def require(data: bytes, digest: str) -> bytes:
     """`data`, if it has this digest. Raises ImageError."""
     if of(data) != digest:
-        raise ImageError("what came as {digest} has another digest", digest=digest)
+        raise ImageError("the content received for {digest} has another digest", digest=digest)
     return data
 
 
@@ -50,7 +50,7 @@ class Verified:
         self._left -= len(data)
         self._hash.update(data)
         if not data and size and (self._left or f"sha256:{self._hash.hexdigest()}" != self._expected):
-            raise ImageError("what came as {digest} has another digest", digest=self._expected)
+            raise ImageError("the content received for {digest} has another digest", digest=self._expected)
         return data
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ImageError
 from sandbox.images import store
-from sandbox.images.web import TRANSIENT, Refused
+from sandbox.images.web import TRANSIENT, ErrorStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,14 +86,14 @@ def _complete(web: Web, wanted: Wanted, part: int, progress: Progress, sleep: Ca
             if _digest(part) == wanted.digest:
                 return
             if wrong or not again:
-                raise _Wrong("what came as {digest} has another digest", digest=wanted.digest)
+                raise _Wrong("the content received for {digest} has another digest", digest=wanted.digest)
             wrong = True  # perhaps parts of two versions of the file: start over once
             os.ftruncate(part, 0)
             continue
         except _Changed:
             os.ftruncate(part, 0)
             problem: Exception = ImageError("the file changes while it is downloaded")
-        except Refused as refused:
+        except ErrorStatus as refused:
             if refused.status not in TRANSIENT:
                 raise
             problem = refused
@@ -117,7 +117,7 @@ def _append(web: Web, wanted: Wanted, part: int, progress: Progress) -> None:
     asked = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
     try:
         answer = web.open(wanted.url, asked, wanted.headers())
-    except Refused as refused:
+    except ErrorStatus as refused:
         if refused.status == 416:
             raise _Changed from None
         raise
@@ -188,7 +188,7 @@ def fetch_document(
             if len(data) > most:
                 raise ImageError("the image's description is too long")
             return data
-        except Refused as refused:
+        except ErrorStatus as refused:
             problem: Exception = refused
             if refused.status not in TRANSIENT:
                 raise

@@ -6,15 +6,15 @@ import os
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from sandbox.errors import ImageError
-from sandbox.images import digests, keeping, store
+from sandbox.images import digests, manage, store
 from sandbox.images.archives import OCI, from_archive, from_directory
 from sandbox.images.bounds import Bounds
 from sandbox.images.layers import plain_layer
-from sandbox.images.oci import Layer, this_architecture
+from sandbox.images.oci import ImageLayer, this_architecture
 from sandbox.images.unpack import Unpacker
 
 if TYPE_CHECKING:
-    from sandbox.images.oci import Blobs, Found
+    from sandbox.images.oci import Blobs, PlatformImage
 
 
 def import_path(path: str, *, ref: str | None = None, architecture: str | None = None) -> str:
@@ -25,9 +25,9 @@ def import_path(path: str, *, ref: str | None = None, architecture: str | None =
     try:
         if os.path.isdir(source):
             if not os.path.exists(f"{source}/{OCI}"):
-                raise ImageError("{path} is no OCI layout; a directory with a system needs no import", path=path)
+                raise ImageError("{path} is not an OCI layout; a directory with a system needs no import", path=path)
             return unpack(*from_directory(source, wanted, ref), source=source)
-        with keeping.making() as work:
+        with manage.making() as work:
             found = from_archive(source, wanted, Bounds(), ref, work)
         if found is not None:
             return unpack(*found, source=source)
@@ -39,24 +39,24 @@ def import_path(path: str, *, ref: str | None = None, architecture: str | None =
 def import_root(path: str, said: dict[str, Any], *, architecture: str, source: str | None = None) -> str:
     """Imports a tar of a root, which may be compressed. Returns its digest, which is also the image's."""
     digest = digests.of_file(path)
-    layer = Layer(digest, os.path.getsize(path), None)
+    layer = ImageLayer(digest, os.path.getsize(path), None)
     return _unpacked(digest, [layer], _OneFile(path), said, source or path, architecture)
 
 
-def unpack(found: Found, blobs: Blobs, *, source: str) -> str:
+def unpack(found: PlatformImage, blobs: Blobs, *, source: str) -> str:
     """Unpacks an image whose blobs are available. Returns its digest. Raises ImageError, and leaves nothing behind."""
     architecture = found.architecture if isinstance(found.architecture, str) else this_architecture()
     return _unpacked(found.digest, found.layers, blobs, found.said, source, architecture)
 
 
 def _unpacked(
-    digest: str, layers: list[Layer], blobs: Blobs, said: dict[str, Any], source: str, architecture: str
+    digest: str, layers: list[ImageLayer], blobs: Blobs, said: dict[str, Any], source: str, architecture: str
 ) -> str:
     if store.has(digest):
         return digest
     bounds = Bounds()
     most = bounds.size
-    with keeping.making() as place:
+    with manage.making() as place:
         unpacker = Unpacker(f"{place}/root", bounds)
         try:
             for layer in layers:
@@ -70,7 +70,7 @@ def _unpacked(
             raise
         unpacker.finish()
         size = most - bounds.size
-        keeping.add(place, digest, said, source=source, architecture=architecture, size=size)
+        manage.add(place, digest, said, source=source, architecture=architecture, size=size)
     return digest
 
 

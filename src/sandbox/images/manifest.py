@@ -67,12 +67,12 @@ class Manifest:
 
 def _artifact(name: str, said: object, url: str) -> Artifact:
     if not _NAME.fullmatch(name) or not isinstance(said, dict):
-        raise ImageError("the manifest's {name} is no artifact", name=ascii(name)[:100])
+        raise ImageError("the manifest's {name} is not an artifact", name=ascii(name)[:100])
     where, digest, size = said.get("url"), said.get("sha256"), said.get("size")
     if not isinstance(where, str) or len(where) > 4096 or isinstance(size, bool) or not isinstance(size, int):
-        raise ImageError("the manifest's {name} is no artifact", name=name)
+        raise ImageError("the manifest's {name} is not an artifact", name=name)
     if not 0 < size <= LARGEST:
-        raise ImageError("the manifest's {name} is no artifact", name=name)
+        raise ImageError("the manifest's {name} is not an artifact", name=name)
     return Artifact(urljoin(url, where), digests.checked(f"sha256:{digest}"), size)
 
 
@@ -104,7 +104,9 @@ def _key(private_key_pem: bytes) -> Ed25519PrivateKey:
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise ImageError("the key is no Ed25519 private key without a password; `openssl genpkey -algorithm ed25519`")
+        raise ImageError(
+            "the key is not an Ed25519 private key without a password; `openssl genpkey -algorithm ed25519`"
+        )
     return key
 
 

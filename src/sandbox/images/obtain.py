@@ -88,6 +88,10 @@ def _directory(asked: str) -> Image:
     root = os.path.realpath(os.path.expanduser(asked))
     if not os.path.isdir(root) or root == "/":
         raise ConfigError("{asked!r} is not a directory with a system in it", asked=asked, path="image")
+    if root != os.path.abspath(os.path.expanduser(asked)):
+        from sandbox.guards.planted_links import refuse_planted
+
+        refuse_planted(asked, "image")
     if os.path.exists(f"{root}/oci-layout"):
         raise ConfigError(
             "{asked!r} is an OCI layout: `sandbox images import {asked} --name NAME` unpacks it",

@@ -40,7 +40,7 @@ MANIFESTS = (
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-class Layer:
+class ImageLayer:
     """One layer: the digest of the stored blob and, if the configuration has it, of the tar in it (`plain`)."""
 
     __slots__ = ("digest", "size", "plain")
@@ -51,10 +51,10 @@ class Layer:
         self.plain = plain
 
 
-class Found:
+class PlatformImage:
     """The image chosen for one platform."""
 
-    def __init__(self, digest: str, document: Mapping[str, Any], layers: list[Layer]) -> None:
+    def __init__(self, digest: str, document: Mapping[str, Any], layers: list[ImageLayer]) -> None:
         self.digest = digest
         self.layers = layers
         said = document.get("config")
@@ -79,7 +79,7 @@ def document(data: bytes) -> dict[str, Any]:
     return found
 
 
-def choose(blobs: Blobs, data: bytes, architecture: str, name: str | None = None) -> Found:
+def choose(blobs: Blobs, data: bytes, architecture: str, name: str | None = None) -> PlatformImage:
     """The image in an index or manifest (`data`, which the caller has verified). `name` selects an entry of a layout's
     index. Raises ImageError."""
     for _ in range(NESTED):
@@ -89,7 +89,7 @@ def choose(blobs: Blobs, data: bytes, architecture: str, name: str | None = None
         entry = _entry(said["manifests"], architecture, name)
         data = blobs.manifest(digests.checked(entry.get("digest")))
         name = None
-    raise ImageError("the image's index leads to nothing but indexes")
+    raise ImageError("the image's index contains only further indexes")
 
 
 def _entry(listed: object, architecture: str, name: str | None) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _fits(platform: object, architecture: str) -> bool:
     return platform.get("os") in ("linux", None) and platform.get("architecture") in (architecture, None)
 
 
-def _manifest(blobs: Blobs, data: bytes, said: Mapping[str, Any], architecture: str) -> Found:
+def _manifest(blobs: Blobs, data: bytes, said: Mapping[str, Any], architecture: str) -> PlatformImage:
     config, listed = said.get("config"), said.get("layers")
     if not isinstance(config, dict) or not isinstance(listed, list) or len(listed) > MOST_LAYERS:
         raise ImageError("the image's manifest has no configuration or no layers")
@@ -132,7 +132,7 @@ def _manifest(blobs: Blobs, data: bytes, said: Mapping[str, Any], architecture: 
     plain = plain_digests(configuration, len(listed))
     layers = [_layer(one, expected) for one, expected in zip(listed, plain, strict=True)]
     Bounds().take(sum(one.size for one in layers))  # checked now: layers are downloaded before they are unpacked
-    return Found(digests.of(data), configuration, layers)
+    return PlatformImage(digests.of(data), configuration, layers)
 
 
 def plain_digests(configuration: Mapping[str, Any], count: int) -> list[str]:
@@ -144,9 +144,9 @@ def plain_digests(configuration: Mapping[str, Any], count: int) -> list[str]:
     return [digests.checked(one) for one in listed]
 
 
-def _layer(entry: object, plain: str) -> Layer:
+def _layer(entry: object, plain: str) -> ImageLayer:
     said = entry if isinstance(entry, dict) else {}
     size = said.get("size")
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise ImageError("a layer of the image has no size")
-    return Layer(digests.checked(said.get("digest")), size, plain)
+    return ImageLayer(digests.checked(said.get("digest")), size, plain)

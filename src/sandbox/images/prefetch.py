@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError
-from sandbox.images import keeping, store
+from sandbox.images import manage, store
 from sandbox.images.download import Wanted, download, fetch_document
 from sandbox.images.importing import import_root
 from sandbox.images.manifest import SIGNATURE, Manifest, verify
 from sandbox.images.names import VARIANTS
 from sandbox.images.oci import DOCUMENT, this_architecture
-from sandbox.images.progress import Shown
+from sandbox.images.progress import ShownProgress
 from sandbox.images.web import Web
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def prefetch(variant: str, config: Config, *, architecture: str | None = None) -
     wanted = architecture or this_architecture()
     source = f"{config.image_source} {manifest.version}"
     digest = _fetch(web, manifest, ROOTFS.format(variant=variant, arch=wanted), wanted, source)
-    keeping.name(digest, variant if wanted == this_architecture() else f"{variant}-{wanted}")
+    manage.name(digest, variant if wanted == this_architecture() else f"{variant}-{wanted}")
     machine = MACHINE.format(arch=this_architecture())
     if wanted == this_architecture() and machine in manifest.artifacts:
-        keeping.name(_fetch(web, manifest, machine, wanted, source), MACHINE_KERNEL)
+        manage.name(_fetch(web, manifest, machine, wanted, source), MACHINE_KERNEL)
     return digest
 
 
@@ -48,7 +48,7 @@ def _fetch(web: Web, manifest: Manifest, name: str, architecture: str, source: s
     """Downloads and unpacks an archive of the manifest. Returns its digest."""
     artifact = manifest.artifact(name)
     if not store.has(artifact.digest):
-        with Shown() as shown:
+        with ShownProgress() as shown:
             path = download(web, Wanted(artifact.url, artifact.digest, artifact.size), shown.file(name, artifact.size))
         said = {"Labels": {"version": manifest.version}}
         try:
@@ -75,5 +75,5 @@ def fetch_kernel(config: Config, *, architecture: str | None = None) -> str:
     manifest = fetch_manifest(web, config.image_source, config.image_keys)
     name = KERNEL.format(arch=architecture or this_architecture())
     artifact = manifest.artifact(name)
-    with Shown() as shown:
+    with ShownProgress() as shown:
         return download(web, Wanted(artifact.url, artifact.digest, artifact.size), shown.file(name, artifact.size))

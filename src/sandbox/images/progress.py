@@ -16,7 +16,7 @@ class Progress(Protocol):
         """`done` bytes have been downloaded."""
 
 
-class Shown:
+class ShownProgress:
     """One line for each file: size, rate, time left."""
 
     def __init__(self, *, stream: Any = None) -> None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from urllib.parse import urlencode, urlsplit
 
 from sandbox.errors import ImageError
-from sandbox.images import digests, keeping
+from sandbox.images import digests, manage
 from sandbox.images.download import Wanted, blob_path, download, fetch_document
 from sandbox.images.importing import unpack
 from sandbox.images.oci import DOCUMENT, INDEXES, MANIFESTS, choose, document, this_architecture
-from sandbox.images.progress import Shown
-from sandbox.images.web import Refused, Web
+from sandbox.images.progress import ShownProgress
+from sandbox.images.web import ErrorStatus, Web
 from sandbox.policy.addresses import is_loopback_host, parse_address
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ LOGINS = ("~/.config/containers/auth.json", "~/.docker/config.json")
 class Registry:
     """One repository of a registry."""
 
-    def __init__(self, reference: Reference, certificates: list[str], shown: Shown) -> None:
+    def __init__(self, reference: Reference, certificates: list[str], shown: ShownProgress) -> None:
         scheme = "http" if is_loopback_host(reference.server.partition(":")[0]) else "https"
         self._base = f"{scheme}://{reference.server}/v2/{reference.path}"
         self._web = Web(self._base, certificates)
@@ -50,7 +50,7 @@ class Registry:
         accept = {"Accept": ", ".join((*INDEXES, *MANIFESTS))}
         try:
             data = fetch_document(self._web, url, DOCUMENT, accept, self._secret())
-        except Refused as refused:
+        except ErrorStatus as refused:
             self._log_in(refused)
             data = fetch_document(self._web, url, DOCUMENT, accept, self._secret())
         return digests.require(data, wanted) if wanted.startswith("sha256:") else data
@@ -83,7 +83,7 @@ class Registry:
     def _secret(self) -> dict[str, str]:
         return {"Authorization": self._authorization} if self._authorization is not None else {}
 
-    def _log_in(self, refused: Refused) -> None:
+    def _log_in(self, refused: ErrorStatus) -> None:
         """Answers a 401 with the login for this registry, or a token. Raises `refused` when that cannot help."""
         challenge = refused.headers.get("www-authenticate", "")
         kind, _, rest = challenge.partition(" ")
@@ -130,16 +130,16 @@ class Registry:
 
 def pull(reference: Reference, config: Config, *, architecture: str | None = None) -> str:
     """Fetches and unpacks an image, and names it by its reference. Returns the digest. Raises ImageError."""
-    with Shown() as shown:
+    with ShownProgress() as shown:
         registry = Registry(reference, config.network.ca_certificates, shown)
         data = registry.manifest(reference.wanted)
         found = choose(registry, data, architecture or this_architecture())
         digest = unpack(found, registry, source=str(reference))
     if reference.digest not in (None, digest) and architecture in (None, this_architecture()):
-        keeping.same(str(reference.digest), digest)  # the pin is that of an index; the image is this platform's
-    keeping.name(digest, str(reference))
+        manage.same(str(reference.digest), digest)  # the pin is that of an index; the image is this platform's
+    manage.name(digest, str(reference))
     for path in registry.used:
-        keeping.forget_blob(path)  # it is unpacked
+        manage.forget_blob(path)  # it is unpacked
     return digest
 
 

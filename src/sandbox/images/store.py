@@ -8,7 +8,7 @@
                    .making-<random>/          being unpacked into, and locked meanwhile
 
 An entry appears and disappears by one rename, so it is never incomplete, even if its maker is killed. If two processes
-make the same entry, the first wins, and both can use it. This module never changes anything; `keeping.py` does.
+make the same entry, the first wins, and both can use it. This module never changes anything; `manage.py` does.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _DIRECTORY = O_PATH | os.O_DIRECTORY
 
 
-class Tree:
+class ImageTree:
     """The tree at `root`."""
 
     def __init__(self, root: str) -> None:
@@ -49,12 +49,16 @@ class Tree:
             if not make or not parts:
                 raise
         except NotADirectoryError:
-            raise ImageError("{path} of the image lies in something that is no directory", path=shown(parts)) from None
+            raise ImageError(
+                "{path} of the image lies in something that is not a directory", path=shown(parts)
+            ) from None
         above = self._directory(parts[:-1], make)
         try:
             os.mkdir(parts[-1], 0o755, dir_fd=above)
         except FileExistsError:  # a link that leads nowhere
-            raise ImageError("{path} of the image lies in something that is no directory", path=shown(parts)) from None
+            raise ImageError(
+                "{path} of the image lies in something that is not a directory", path=shown(parts)
+            ) from None
         finally:
             os.close(above)
         return self._directory(parts, False)

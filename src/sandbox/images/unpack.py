@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from sandbox.config.openat2 import O_PATH
 from sandbox.errors import ImageError
 from sandbox.images.tars import members
-from sandbox.images.tree import Tree, shown
+from sandbox.images.tree import ImageTree, shown
 
 if TYPE_CHECKING:
     import tarfile
@@ -31,7 +31,7 @@ class Unpacker:
     """One image being unpacked into an empty directory. `skipped`: device nodes that were left out."""
 
     def __init__(self, directory: str, bounds: Bounds) -> None:
-        self._tree = Tree(directory)
+        self._tree = ImageTree(directory)
         self._bounds = bounds
         self._directories: dict[bytes, tuple[int, float]] = {}  # modes and times, which are set last
         self._new: set[bytes] = set()  # what the current layer added, with the directories above
@@ -151,6 +151,7 @@ class Unpacker:
 
     def _mark(self, path: bytes) -> None:
         while path and path not in self._new:
+            self._bounds.path(len(path))
             self._new.add(path)
             path = path.rpartition(b"/")[0]
 

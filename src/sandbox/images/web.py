@@ -28,7 +28,7 @@ AGENT = "agent-sandbox"
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 
 
-class Refused(ImageError):
+class ErrorStatus(ImageError):
     """The server answered with an error status. Trying again helps only if it is one of TRANSIENT."""
 
     def __init__(self, message: str, /, *, status: int, headers: Mapping[str, str], **values: object) -> None:
@@ -89,7 +89,7 @@ class Web:
             return self._opener.open(request, timeout=TIMEOUT)
         except urllib.error.HTTPError as problem:
             with problem:
-                raise Refused(
+                raise ErrorStatus(
                     "{host} answered {status}",
                     host=ascii(urlsplit(url).hostname)[1:-1],
                     status=problem.code,

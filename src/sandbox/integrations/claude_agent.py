@@ -60,7 +60,7 @@ def behind_walls(
         hooks = {event: list(matchers) for event, matchers in (given.hooks or {}).items()}
         # "block" only if there are rules: with it, the SDK refuses a Claude Code that is too old to fail closed.
         ruled = resolved.config.tools != Tools()
-        judge = HookMatcher(hooks=[Judge(resolved)], on_failure="block" if ruled else None)
+        judge = HookMatcher(hooks=[ToolHook(resolved)], on_failure="block" if ruled else None)
         hooks["PreToolUse"] = [judge, *hooks.get("PreToolUse", [])]
         yield dataclasses.replace(
             given,
@@ -72,7 +72,7 @@ def behind_walls(
         )
 
 
-class Judge:
+class ToolHook:
     """A hook that runs before every tool call: the configuration's `tools` decides, and the call is recorded."""
 
     def __init__(self, resolved: Resolved) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sandbox.config.model import Config
 from sandbox.errors import ImageError, NotFound
-from sandbox.images import keeping, store
+from sandbox.images import manage, store
 from sandbox.images.importing import import_path
 from sandbox.images.obtain import obtain
 
@@ -30,7 +30,7 @@ def bring(named: str | None, context: Path, own: str, force: bool) -> tuple[str,
     if (context / "Dockerfile").is_file() and (force or named is None):
         asked = own
         if force or not _is_here(own):
-            keeping.name(_built(context), own)
+            manage.name(_built(context), own)
     else:
         assert named is not None
         asked = named if _is_here(named) else _whole(named)

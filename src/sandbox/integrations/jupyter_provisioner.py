@@ -6,6 +6,7 @@ inside and listens there. Only its five ports are published, on this machine's l
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -18,15 +19,17 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Dict
 
+from sandbox.errors import CommandError, SandboxError
 from sandbox.protocols import Process
 from sandbox.sandbox import Sandbox
 
 CONNECTION = "/tmp/.kernel.json"  # inside
 PORTS = ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port")
 NAME = "sandbox-python"
+NOT_FOUND = 127  # the status of a command that does not exist
 
 
-class Kernel:
+class SandboxKernel:
     """A kernel in a sandbox, with the methods of `subprocess.Popen` that `LocalProvisioner` calls."""
 
     stdin = stdout = stderr = None
@@ -39,9 +42,12 @@ class Kernel:
 
     def _read(self) -> None:
         """Discards what the kernel prints: notebooks do not use it, and an unread pipe would block the kernel."""
-        with self._process:
-            for _ in self._process.chunks():
-                pass
+        try:
+            with self._process:
+                for _ in self._process.chunks():
+                    pass
+        except SandboxError:
+            pass  # the sandbox was closed, and the kernel ended with it
 
     def poll(self) -> int | None:
         """Its exit code; None while it runs."""
@@ -79,7 +85,7 @@ class SandboxProvisioner(LocalProvisioner):  # type: ignore[misc]
     _standing: Sandbox | None = None
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
-        """Starts a sandbox and the kernel in it. Raises what `Sandbox()` raises."""
+        """Starts a sandbox and the kernel in it. Raises what `Sandbox()` raises, and FileNotFoundError."""
         await self.cleanup(restart=True)
         root = os.fspath(kwargs.get("cwd") or os.getcwd())
         sandbox = self._standing = Sandbox(self._config(cmd[0], root), command=cmd)
@@ -90,9 +96,11 @@ class SandboxProvisioner(LocalProvisioner):  # type: ignore[misc]
                 sandbox.write_file(CONNECTION, written.read(), mode=0o600)
             words = [CONNECTION if word == file else word for word in cmd]
             # Only what the kernel's spec names: Jupyter's own environment holds the person's variables.
-            self.process = Kernel(sandbox.spawn(words, env=dict(self.kernel_spec.env)))  # type: ignore[assignment]
-        except BaseException:
+            self.process = SandboxKernel(sandbox.spawn(words, env=dict(self.kernel_spec.env)))  # type: ignore[assignment]
+        except BaseException as problem:
             await self.cleanup()
+            if isinstance(problem, CommandError) and problem.exit_code == NOT_FOUND:
+                raise FileNotFoundError(errno.ENOENT, str(problem), cmd[0]) from problem
             raise
         self.pid, self.pgid, self.cwd = None, None, root  # its process id means nothing here: no signal may go to it
         return self.connection_info

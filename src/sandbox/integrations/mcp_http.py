@@ -12,22 +12,23 @@ import uvicorn
 from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
-from sandbox.integrations.mcp_server import Sandboxes
+from sandbox.integrations.mcp_sessions import SESSIONS_MOST, SessionSandboxes
 
 PATH = "/mcp"
-IDLE = 3600.0  # seconds after which an unused session ends
-SESSIONS_MOST = 64
 
 
-def serve(server: MCPServer[Any], sandboxes: Sandboxes, port: int, tell: Callable[[str, str], object]) -> int:
-    """Serves until it is interrupted. `tell` is called with the address and the token."""
+def serve(
+    server: MCPServer[Any], sandboxes: SessionSandboxes, port: int, idle: float, tell: Callable[[str, str], object]
+) -> int:
+    """Serves until it is interrupted. Sessions end after `idle` seconds without a call. `tell` is called with the
+    address and the token."""
     listener = socket.create_server(("127.0.0.1", port))
     host = f"127.0.0.1:{listener.getsockname()[1]}"
     token = secrets.token_urlsafe(32)
     allowed = [host, host.replace("127.0.0.1", "localhost")]
     app = server.streamable_http_app(
         streamable_http_path=PATH,
-        session_idle_timeout=IDLE,
+        session_idle_timeout=idle,
         max_sessions=SESSIONS_MOST,
         transport_security=TransportSecuritySettings(
             enable_dns_rebinding_protection=True,
@@ -58,6 +59,8 @@ def with_token(app: Any, token: str, ended: Callable[[str], Awaitable[None]]) ->
             return
         await app(scope, receive, send)
         if scope["method"] == "DELETE":
-            await ended(dict(scope["headers"]).get(b"mcp-session-id", b"").decode("latin-1"))
+            name = dict(scope["headers"]).get(b"mcp-session-id", b"").decode("latin-1")
+            if name:
+                await ended(name)
 
     return checked

@@ -41,7 +41,7 @@ class KnownWords:
     def __init__(self, server: str) -> None:
         """Raises InvalidArgument for text that is not a name."""
         if not NAME.fullmatch(server):
-            raise InvalidArgument("{name!r} is no name for a server", name=server)
+            raise InvalidArgument("{name!r} is not a valid name for a server", name=server)
         self._path = os.path.join(home(), "mcp", f"{server}.json")
         try:
             with open(self._path, encoding="utf-8") as file:
@@ -158,7 +158,7 @@ def _read(line: bytes) -> dict[str, Any] | None:
     return message if isinstance(message, dict) else None
 
 
-class Lines:
+class StreamLines:
     """Splits a stream of bytes into lines, each with its newline."""
 
     def __init__(self) -> None:

@@ -81,7 +81,12 @@ class AgentSandboxClient(BaseSandboxClient[AgentSandboxClientOptions | None]):  
         state.assert_path_grants_rebound()
         # Without the others: for them the SDK would read files of the host that the stored manifest names.
         again = tuple(one for one in state.manifest.extra_path_grants if one.host_path is not None)
-        state.manifest = state.manifest.model_copy(update={"extra_path_grants": again})
+        changed: dict[str, object] = {"extra_path_grants": again}
+        if os.path.basename(state.manifest.root) == os.path.basename(own_directory(state)):
+            # It was the session's own: of a process with another temporary directory, or of a client without a root.
+            changed["root"] = self._project(state)
+        # A copy: the caller may use their state again, with another client.
+        state = state.model_copy(update={"manifest": state.manifest.model_copy(update=changed)})
         return self._session(state, _granted(state.manifest))
 
     async def delete(self, session: SandboxSession) -> SandboxSession:

@@ -59,8 +59,7 @@ class SandboxWorkspace:
 
     async def working_dir(self) -> str:
         """The project's directory. Raises WorkspaceUnavailableError, and what `Sandbox()` raises."""
-        sandbox = await self._started()
-        return sandbox.directory
+        return (await self._started()).directory
 
     # -- commands
 
@@ -78,10 +77,9 @@ class SandboxWorkspace:
         if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < math.inf):
             raise ValueError("timeout must be a positive finite number or None")
         sandbox = await self._started()
-        given = command if isinstance(command, str) else list(command)
 
         def start() -> Process:
-            process = sandbox.spawn(given, env=env, timeout=timeout)
+            process = sandbox.spawn(command if isinstance(command, str) else list(command), env=env, timeout=timeout)
             process.close_stdin()
             return process
 
@@ -130,11 +128,9 @@ class SandboxWorkspace:
     async def list_dir(self, path: str) -> list[FileEntry]:
         """What is in a directory. Raises OSError."""
         sandbox = await self._started()
-
-        def entries() -> list[FileEntry]:
-            return [_followed(sandbox, posixpath.join(path, one.name), one) for one in sandbox.list_files(path)]
-
-        return await self._in_thread(entries)
+        return await self._in_thread(
+            lambda: [_followed(sandbox, posixpath.join(path, one.name), one) for one in sandbox.list_files(path)]
+        )
 
     async def make_dir(self, path: str) -> None:
         """Makes a directory and those above it. Raises OSError."""

@@ -8,6 +8,7 @@ sandbox.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 MARK = "sandbox"
+OPTION = "--sandbox"
 INSIDE = (
     "SANDBOX_PYTEST_INSIDE"  # set in the session inside, where `--sandbox` in a project's settings must have no effect
 )
@@ -27,18 +29,26 @@ INSIDE = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup(MARK).addoption(
-        "--sandbox", action="store_true", dest="whole_in_sandbox", help="run the whole session in a sandbox"
+        OPTION, action="store_true", dest="whole_in_sandbox", help="run the whole session in a sandbox"
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Runs before any conftest.py is imported, so that the project's code is imported inside. Raises SystemExit."""
-    if early_config.known_args_namespace.whole_in_sandbox and INSIDE not in os.environ:
-        raise SystemExit(_session_inside(early_config))
+    given = _given(early_config)
+    # Also looked for by itself: a project's settings come first, and `addopts = --` would make it the name of a file.
+    if (early_config.known_args_namespace.whole_in_sandbox or OPTION in given) and INSIDE not in os.environ:
+        raise SystemExit(_session_inside(early_config, [word for word in given if word != OPTION]))
 
 
-def _session_inside(config: pytest.Config) -> int:
+def _given(config: pytest.Config) -> list[str]:
+    """What the person asked pytest for: in the environment, and on the command line."""
+    asked = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    return [*asked, *(str(word) for word in config.invocation_params.args)]
+
+
+def _session_inside(config: pytest.Config, given: list[str]) -> int:
     from sandbox.errors import SandboxError
     from sandbox.result import Chunk
     from sandbox.sandbox import Sandbox
@@ -46,7 +56,6 @@ def _session_inside(config: pytest.Config) -> int:
     here, root = config.invocation_params.dir, config.rootpath
     root = root if here.is_relative_to(root) else here
     _refuse_what_ran_already(root)
-    given = [str(word) for word in config.invocation_params.args if word != "--sandbox"]
     colour = ["--color=yes"] if sys.stdout.isatty() and not any(one.startswith("--color") for one in given) else []
     command = [sys.executable, "-m", "pytest", *given, *colour]
     files: dict[str, Any] = {"root": str(root), "programs": [sys.executable]}

@@ -6,6 +6,9 @@ is unpickled.
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any, Self
@@ -14,6 +17,7 @@ from smolagents.default_tools import FinalAnswerTool
 from smolagents.local_python_executor import CodeOutput
 from smolagents.monitoring import AgentLogger, LogLevel
 from smolagents.remote_executors import RemotePythonExecutor
+from smolagents.serialization import SafeSerializer
 from smolagents.utils import AgentError
 
 from sandbox.errors import CommandError
@@ -26,25 +30,48 @@ PACKAGES = "/tmp/.packages"  # inside, in memory
 # smolagents' own version always needs Pillow and NumPy inside. This one writes what `SafeSerializer` reads.
 FINAL_ANSWER = """
 def final_answer(answer=None):
-    import base64, json
+    import base64, io, json
+    def marked(name, data, **more):
+        return {"__type__": name, "data": data, **more}
     def plain(value):
         if value is None or isinstance(value, (str, int, float, bool)):
             return value
         if isinstance(value, dict):
             if all(isinstance(key, str) for key in value):
                 return {key: plain(one) for key, one in value.items()}
-            return {"__type__": "dict_with_complex_keys", "data": [[plain(k), plain(v)] for k, v in value.items()]}
+            return marked("dict_with_complex_keys", [[plain(k), plain(v)] for k, v in value.items()])
         if isinstance(value, list):
             return [plain(one) for one in value]
-        if isinstance(value, (tuple, set, frozenset)):
-            return {"__type__": type(value).__name__, "data": [plain(one) for one in value]}
-        if isinstance(value, bytes):
-            return {"__type__": "bytes", "data": base64.b64encode(value).decode()}
+        kind = type(value)
+        if kind in (tuple, set, frozenset):
+            return marked(kind.__name__, [plain(one) for one in value])
+        if kind is bytes:
+            return marked("bytes", base64.b64encode(value).decode())
+        if kind is complex:
+            return {"__type__": "complex", "real": value.real, "imag": value.imag}
+        origin = kind.__module__.partition(".")[0]
+        if origin == "datetime" and hasattr(value, "isoformat"):
+            return marked(kind.__name__, value.isoformat())
+        if origin in ("decimal", "pathlib"):
+            return marked("Path" if origin == "pathlib" else kind.__name__, str(value))
+        if origin == "numpy" and hasattr(value, "tolist"):
+            array = kind.__name__ == "ndarray" and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8
+            return marked("ndarray", value.tolist(), dtype=value.dtype.name) if array else plain(value.tolist())
+        if origin == "PIL" and hasattr(value, "save"):
+            file = io.BytesIO()
+            value.save(file, format="PNG")
+            return marked("PIL.Image", base64.b64encode(file.getvalue()).decode())
         return str(value)
     class FinalAnswerException(BaseException):
         pass
     raise FinalAnswerException("safe:" + json.dumps(plain(answer)))
 """
+IS_INSIDE = """
+import importlib.metadata, importlib.util
+bool(importlib.util.find_spec({name!r}) or list(importlib.metadata.distributions(name={name!r})))
+"""
+PNG = b"\x89PNG\r\n\x1a\n"
+NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)")  # others can be made huge: "U999999999"
 
 
 class SandboxExecutor(RemotePythonExecutor):  # type: ignore[misc]
@@ -96,6 +123,7 @@ class SandboxExecutor(RemotePythonExecutor):  # type: ignore[misc]
 
     def _answer(self, said: str) -> Any:
         try:
+            _check(json.loads(said.removeprefix(SafeSerializer.SAFE_PREFIX)))
             return self._deserialize_final_answer(said, allow_pickle=False)
         except Exception as problem:  # whatever smolagents makes of what untrusted code wrote
             raise AgentError(f"the final answer cannot be read: {problem}", self.logger) from problem
@@ -114,7 +142,7 @@ class SandboxExecutor(RemotePythonExecutor):  # type: ignore[misc]
         return additional_imports
 
     def _install(self, packages: list[str]) -> None:
-        missing = [name for name in packages if not self._importable(name)]
+        missing = [name for name in packages if not self._inside(name)]
         if missing:
             command = ["python3", "-m", "pip", "install", "--quiet", "--target", PACKAGES, "--", *missing]
             done = self.sandbox.exec(command, timeout=600)
@@ -124,9 +152,9 @@ class SandboxExecutor(RemotePythonExecutor):  # type: ignore[misc]
                 raise AgentError(f"{', '.join(missing)} cannot be installed ({hint}): {reason}", self.logger)
             self.run_code_raise_errors(f"import sys; {PACKAGES!r} in sys.path or sys.path.append({PACKAGES!r})")
 
-    def _importable(self, name: str) -> bool:
-        found = self.run_code_raise_errors(f"__import__('importlib.util').util.find_spec({name!r}) is not None")
-        return bool(found.output == "True")
+    def _inside(self, name: str) -> bool:
+        """Whether a package, or a module of that name, is inside."""
+        return bool(self.run_code_raise_errors(IS_INSIDE.format(name=name)).output == "True")
 
     def cleanup(self) -> None:
         """Ends the interpreter, and the sandbox unless it was given. Idempotent."""
@@ -149,3 +177,18 @@ def _value(done: CodeResult) -> Any:
 
         return PIL.Image.open(BytesIO(picture), formats=["PNG"])
     return done.text
+
+
+def _check(answer: Any) -> None:
+    """Raises ValueError for a value that costs more to make than to send, or that a parser other than PNG's would read.
+
+    smolagents opens any kind of picture, and arrays of any form: what untrusted code wrote is not trusted with that.
+    """
+    if isinstance(answer, dict):
+        kind, data = answer.get("__type__"), answer.get("data")
+        if kind == "PIL.Image" and not base64.b64decode(str(data)[:12]).startswith(PNG):
+            raise ValueError("a picture is a PNG")
+        if kind == "ndarray" and not NUMBERS.fullmatch(str(answer.get("dtype"))):
+            raise ValueError("an array holds numbers")
+    for one in answer.values() if isinstance(answer, dict) else answer if isinstance(answer, list) else ():
+        _check(one)

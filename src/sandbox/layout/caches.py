@@ -134,16 +134,18 @@ def _grouped(caches: Sequence[Found], kept: str) -> tuple[list[Found], list[Foun
     apart: list[Found] = []
     for one in caches:
         around, name = os.path.split(one[1])
-        others = [os.path.split(path) for _, path in together if os.path.dirname(path) != around]
-        clash = any(
-            os.path.lexists(f"{other}/{name}")
-            or os.path.lexists(f"{around}/{its}")
-            or is_beneath(other, around)
-            or is_beneath(around, other)
-            for other, its in others
+        clash = is_beneath(kept, around) or any(
+            other != around
+            and (
+                is_beneath(other, around)
+                or is_beneath(around, other)
+                or os.path.lexists(f"{other}/{name}")
+                or os.path.lexists(f"{around}/{its}")
+            )
+            for other, its in (os.path.split(path) for _, path in together)
         )
-        mounted = os.stat(one[1]).st_dev != os.stat(around).st_dev
-        (apart if clash or mounted or is_beneath(kept, around) else together).append(one)
+        mounted = not clash and os.stat(one[1]).st_dev != os.stat(around).st_dev
+        (apart if clash or mounted else together).append(one)
     return together, apart
 
 

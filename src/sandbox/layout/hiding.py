@@ -60,16 +60,21 @@ def hide_dot_entries(made: Layout, filesystem: Filesystem, home: str, visible: S
     plan = made.plan
     directories: list[str] = []
     files: list[str] = []
+    linked: list[str] = []
+    programs = system.programs(home, os.devnull) if filesystem.toolchains and (home in visible or made.hidden) else []
     if home in visible:
         directories, files = dot_entries.hidden_in_home(home, visible)
+        linked = dot_entries.hidden_behind_links(home, [*visible, *programs])
+        linked = [one for one in linked if one not in files and not any(is_beneath(one, top) for top in directories)]
     elif made.hidden and filesystem.overlay:
         directories = [home]  # the overlay is mounted over the sandbox's own home
-    if not (directories or files):
+    if not (directories or files or linked):
         return
     made.hidden = [*directories, *files]
+    # By the search: a tenant can move what a link leads to, and an empty directory in its place would look like a loss.
+    made.linked = dict.fromkeys(linked, "a dot entry of the home directory, by a link")
     if home in visible:
         made.notices.append(HOME_HIDDEN)
-    programs = system.programs(home, os.devnull) if filesystem.toolchains else []
     ours = os.path.realpath(sandbox_home())
     kept = [
         one
@@ -98,7 +103,7 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
     if something changed meanwhile, `recheck` searches again before any tenant runs.
     """
     filesystem, inside, covers = config.filesystem, made.views.inside, made.plan.covers
-    made.search = Scanner(filesystem, made.views, own, secret_files(config), hidden=made.hidden).look()
+    made.search = Scanner(filesystem, made.views, own, {**made.linked, **secret_files(config)}, made.hidden).look()
     found = made.search.found
     if not made.search.kept:
         made.notices.append(TOO_MANY)

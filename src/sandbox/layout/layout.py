@@ -14,8 +14,9 @@ from sandbox.errors import ConfigError
 from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
 from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc, show_sockets
-from sandbox.layout.paths import further_paths, is_shared, project_root, refuse_our_own
+from sandbox.layout.paths import further_paths, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
+from sandbox.plan.mount_operations import Cover
 from sandbox.plan.plan import Plan
 from sandbox.policy.environment import EnvFilter
 
@@ -37,6 +38,7 @@ class Layout:
         self.plan = plan
         self.views = Views(())  # the host's trees that tenants see: the project and further paths
         self.hidden: list[str] = []  # directories in those trees that tenants do not see
+        self.linked: dict[str, str] = {}  # what dot entries of the home lead to, each with the rule that blocks it
         self.search: Search | None = None  # the search of these trees
         self.notices: list[str] = []  # messages for the person at the start
         self.caches: list[tuple[Cache, str]] = []  # package caches of the person, with their paths
@@ -98,7 +100,7 @@ def _shown(config: Config, identity: str, environment: Mapping[str, str], home: 
 
 def _keep(made: Layout, kept: Sequence[tuple[str, str]], home: str, is_seen: bool) -> None:
     if kept:
-        from sandbox.layout.kept import keep
+        from sandbox.layout.kept_home import keep
 
         keep(made, kept, home, is_seen)
 
@@ -119,6 +121,8 @@ def _hide_home(made: Layout, home: str, visible: Sequence[str], hiding: Sequence
 
 def _writable(plan: Plan, system: System, kept: Sequence[tuple[str, str]]) -> None:
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
+    hidden = [one.path for one in plan.covers if isinstance(one, Cover) and one.is_dir]
+    places = [path for path in places if not any(is_beneath(path, one) and path != one for one in hidden)]
     plan.writable = [*system.writable(), *places, *(target for _, target in kept), "/dev", "/proc"]
 
 
@@ -161,7 +165,7 @@ def _whole_host(
     own = own_directories(config)
     refuse_our_own(writable, own)
     whole_host.hide_of_host(plan, config, own, writable)
-    made.views = Views([(one, one) for one in writable if not is_shared(one)])
+    made.views = Views([(one, one) for one in whole_host.searched(plan, filesystem, writable)])
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
     whole_host.host_sockets(plan, config.network)

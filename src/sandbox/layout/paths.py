@@ -12,7 +12,7 @@ from sandbox.policy.protected import PROTECTED_TOPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from sandbox.config.model import Filesystem
     from sandbox.plan.plan import Plan
@@ -79,6 +79,10 @@ def project_root(filesystem: Filesystem) -> str:
     root = _real(asked, filesystem, "root")
     if not os.path.isdir(root):
         raise ConfigError("{asked!r} is not a directory", asked=asked, path="filesystem.root")
+    if root != os.path.abspath(asked):
+        from sandbox.guards.planted_links import refuse_planted
+
+        refuse_planted(asked, "filesystem.root")
     if filesystem.show_host:
         return root
     if root in ("/tmp", "/var/tmp"):
@@ -118,6 +122,20 @@ def expanded(root: str, entry: str, *, through_links: bool = False) -> list[str]
     return found
 
 
+def is_own_way(path: str, tops: Iterable[str] = ()) -> bool:
+    """Whether no tenant of an earlier run can have made a link on the way of `path`: there is none, or only one that
+    leads to the home directory, to one of `tops`, or lies in `/` (`/home`)."""
+    real = os.path.realpath(path)
+    first = "/" + path.split("/", 2)[1]
+    ways = (top for top in (os.path.expanduser("~"), first, *tops) if is_beneath(path, top))
+    return real == path or any(real == os.path.realpath(top) + path[len(top) :] for top in ways)
+
+
+def allowed_to_write(filesystem: Filesystem, root: str, entry: str) -> list[str]:
+    """The existing paths that an entry of `allow_write` means. In the settings of srt a link counts for nothing."""
+    return [path for path in expanded(root, entry) if not filesystem.show_host or is_own_way(path)]
+
+
 def is_shared(path: str) -> bool:
     """Whether all users share a directory, such as /tmp: everybody writes there, it changes all the time, and it holds
     nobody's work."""
@@ -133,7 +151,7 @@ def writable_trees(
     root = project_root(filesystem)
     trees = [] if filesystem.read_only or filesystem.overlay else [root]
     for asked in filesystem.allow_write:
-        trees += [_real(path, filesystem, "allow_write") for path in expanded(root, asked)]
+        trees += [_real(path, filesystem, "allow_write") for path in allowed_to_write(filesystem, root, asked)]
     trees += [os.path.realpath(source) for source, _, writable in shown if writable]
     found = [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
     if filesystem.show_host and searched:
@@ -155,12 +173,10 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
                 raise ConfigError(
                     "shows the whole machine; for that, use filesystem.show_host", path=f"filesystem.{key}"
                 )
-            if is_beneath(path, plan.directory) and not is_beneath(real, plan.directory) and not filesystem.read_only:
-                raise ConfigError(
-                    "{link!r} is a link out of the project, which a sandbox may have made; name what it leads to",
-                    path=f"filesystem.{key}",
-                    link=path,
-                )
+            if real != path:
+                from sandbox.guards.planted_links import refuse_planted
+
+                refuse_planted(path, f"filesystem.{key}", [] if filesystem.read_only else [plan.directory])
             own_home = is_beneath(home, plan.directory) and home != plan.directory and is_beneath(real, home)
             if not writable and is_beneath(real, plan.directory) and not own_home:
                 shown.append(real)  # it is there already; a mount of its own would make it read-only

@@ -2,7 +2,7 @@
 
 Programs on the host act on what is there, so tenants must not change it. They get an overlay instead. Below is the
 project's directory, frozen. Above is a layer that is kept for this project, in the state, where only the next sandbox
-reads it. `of_project` in `state/places.py` says where; files and locks there are as in `caches.py`.
+reads it. `of_project` in `state/paths.py` says where; files and locks there are as in `caches.py`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ProjectState(KeptLayers):
             yield impossible(names)
         elif names and self._own is not None:
             yield Message(
-                "another sandbox has what is kept for {directories} of this project: this one begins without it, and "
-                "what it writes there ends with it",
+                "another sandbox uses what is kept for {directories} of this project: this one starts without it, and "
+                "what it writes there is lost when it ends",
                 directories=_listed(names),
             )
 

@@ -16,7 +16,7 @@ from sandbox.errors import ConfigError, Message
 from sandbox.guards.covers import placeholder_of
 from sandbox.guards.scan import secret_files
 from sandbox.layout.etc import HOSTS, RESOLVER
-from sandbox.layout.paths import expanded, is_shared
+from sandbox.layout.paths import allowed_to_write, expanded, is_own_way, is_shared
 from sandbox.layout.system import System
 from sandbox.plan.mount_operations import Bind, Cover, MakeReadOnly, Tmpfs, Unmount
 
@@ -80,22 +80,22 @@ def show_writable(plan: Plan, filesystem: Filesystem, notices: list[str]) -> lis
     """Adds what tenants may write to: the project, unless it is read-only, and `allow_write`. Returns the real paths.
     Raises ConfigError.
 
-    What does not exist is left out, as srt does, with a notice. What is below another path needs no mount of its own,
-    and must not get one: tenants of an earlier run may have put a link there. But in a directory that all users share
-    (/tmp), which is not searched, the project is a tree of its own.
+    What does not exist, and what is a link, is left out, as srt does, with a notice. What is below another path needs
+    no mount of its own, and must not get one: tenants of an earlier run may have put a link there. But in a directory
+    that all users share (/tmp), which is not searched, the project is a tree of its own.
     """
     denied = _denied(plan.directory, filesystem)
     asked = [] if filesystem.read_only else [plan.directory]
     for entry in filesystem.allow_write:
-        found = expanded(plan.directory, entry)
+        found = allowed_to_write(filesystem, plan.directory, entry)
         if entry == TMPDIR:
             found = [TMPDIR] if _own_temporary() else []
         elif entry in ALWAYS_WRITABLE:  # a convenience, which must not uncover what was denied
             found = [one for one in found if not any(is_beneath(os.path.realpath(one), place) for place in denied)]
         if not found and entry not in ALWAYS_WRITABLE:
-            notices.append(Message("{path} does not exist and is left out of what can be written", path=entry))
+            notices.append(_left_out(entry, expanded(plan.directory, entry)))
         if len(found) > MOST:
-            raise ConfigError("{entry!r} stands for too many paths", entry=entry, path="filesystem.allow_write")
+            raise ConfigError("{entry!r} matches too many paths", entry=entry, path="filesystem.allow_write")
         asked += found
     shown: list[str] = []
     for path in sorted(dict.fromkeys(asked), key=len):
@@ -107,6 +107,15 @@ def show_writable(plan: Plan, filesystem: Filesystem, notices: list[str]) -> lis
             plan.show(real, real, True)
             shown.append(path)
     return [os.path.realpath(path) for path in shown]
+
+
+def _left_out(entry: str, links: list[str]) -> Message:
+    if links:
+        real = os.path.realpath(links[0])
+        return Message(
+            "{path} leads through a link and is left out of what can be written; name {real}", path=entry, real=real
+        )
+    return Message("{path} does not exist and is left out of what can be written", path=entry)
 
 
 def _own_temporary() -> bool:
@@ -156,6 +165,19 @@ def hide_of_host(plan: Plan, config: Config, own: Iterable[str], writable: Seque
     plan.covers += (Cover(path, os.path.isdir(path), rule="the kernel's") for path in _kernel_mounts())
 
 
+def searched(plan: Plan, filesystem: Filesystem, writable: Sequence[str]) -> list[str]:
+    """The directories in which blocked patterns hold: what tenants may write to, the project, and `allow_read`."""
+    trees = [one for one in writable if not is_shared(one)]
+    if not filesystem.blocked_patterns:
+        return trees
+    denied = _denied(plan.directory, filesystem)
+    named = [path for entry in filesystem.allow_read for path in _opened(plan.directory, entry, filesystem)]
+    if not any(is_beneath(plan.directory, place) for place in denied):
+        named.append(plan.directory)
+    named = [one for one in named if one != "/" and not any(is_beneath(one, tree) for tree in trees)]
+    return [*trees, *(one for one in dict.fromkeys(named) if not os.path.isdir(one) or not is_shared(one))]
+
+
 def _above(paths: Iterable[str], trees: Sequence[str]) -> list[str]:
     """The directories between the trees and the paths in them. A mount point cannot be renamed."""
     found: dict[str, None] = {}
@@ -171,12 +193,8 @@ def _opened(root: str, entry: str, filesystem: Filesystem) -> Iterator[str]:
     """The real paths that an entry of `allow_read` makes readable again. A path with a link in it counts for nothing,
     because a tenant of an earlier run may have made the link, unless `deny_read` names its directory by the same link:
     that one is the person's own."""
-    tops = {os.path.normpath(os.path.join(root, os.path.expanduser(one))) for one in filesystem.deny_read}
-    for path in expanded(root, entry):
-        real = os.path.realpath(path)
-        ways = (top for top in (os.path.expanduser("~"), *tops) if is_beneath(path, top))
-        if real == path or any(real == os.path.realpath(top) + path[len(top) :] for top in ways):
-            yield real
+    tops = [os.path.normpath(os.path.join(root, os.path.expanduser(one))) for one in filesystem.deny_read]
+    return (os.path.realpath(path) for path in expanded(root, entry) if is_own_way(path, tops))
 
 
 def _denied(root: str, filesystem: Filesystem) -> list[str]:
@@ -271,11 +289,14 @@ def drop_inner_covers(plan: Plan) -> None:
 
 
 def first_in_sight(plan: Plan, places: Sequence[str]) -> str:
-    """The first of some directories that nothing hides, or `/`. As with srt, a command starts even if the project is
-    hidden from it."""
+    """The first of some directories that can be entered, or `/`. As with srt, a command starts even if the project is
+    hidden from it, and there, if some of it stays visible."""
+    shown = [one.path for one in plan.covers if isinstance(one, Bind)]
     for place in places:
         over = [one for one in plan.covers if is_beneath(place, one.path) and isinstance(one, (Cover, Tmpfs, Bind))]
         if not over or isinstance(over[-1], Bind):
+            return place
+        if isinstance(over[-1], Tmpfs) and any(is_beneath(one, place) for one in shown):
             return place
     return "/"
 

@@ -92,7 +92,8 @@ class SandboxManager:
                 "state": self._state,
                 "mode": self.config.mode,
                 "containerId": sandbox.id if sandbox is not None else None,
-                "browserContainerId": None,
+                # The browser runs in the sandbox's own container.
+                "browserContainerId": sandbox.id if sandbox is not None and sandbox._browses else None,
                 "engine": sandbox.engine if sandbox is not None else self.config.engine,
                 "health": {
                     "status": "unknown" if seen is None else "healthy" if seen.healthy else "failing",

@@ -41,7 +41,7 @@ class Destination:
         return f"Destination({str(self)!r}, {self.named_by!r})"
 
 
-class Outcome(TypedDict, total=False):
+class ConnectionOutcome(TypedDict, total=False):
     """What became of a connection or a request."""
 
     status: int
@@ -87,9 +87,13 @@ class GateContext(Protocol):
         method: str,
         url: str,
         decision: Decision,
-        **outcome: Unpack[Outcome],
+        **outcome: Unpack[ConnectionOutcome],
     ) -> None:
         """Emits a `network` event and writes an entry in the record. `url` contains no secret value."""
+
+    def secret_used(self, destination: Destination, direction: str, name: str) -> None:
+        """Writes an entry in the record: the secret `name` was put into a request to `destination` ("outbound"), or
+        its value was taken out of the response ("inbound")."""
 
 
 class Interception(Protocol):

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Mapping, Sequence
     from socket import socket as StandardSocket
-    from typing import Protocol
+    from typing import Protocol, TypeAlias
 
     from sandbox.asks.pending import Asks
     from sandbox.config.model import Network, Signing
+    from sandbox.guest.carried import CarriedDatagrams, CarriedListener
     from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from sandbox.plan.plan import ImageRoot
     from sandbox.policy.network import NetworkPolicy
     from sandbox.readiness import Watch
+
+    Listening: TypeAlias = StandardSocket | CarriedListener | CarriedDatagrams
 
     class Furnished(Protocol):
         """What `furnish` uses of a plan."""
@@ -117,12 +120,13 @@ class GateThread:
 
     def _not_running(self) -> None:
         """Sets the state before the first connection."""
-        self.listening: dict[str, StandardSocket] = {}  # `sockets`, once the gate runs
+        self.listening: dict[str, Listening] = {}  # `sockets`, once the gate runs
         self.pid: int | None = None  # a process that all tenants descend from, if it is on this machine
         self._interception: Interception | None = None
         self._generation: Generation | None = None
         self._pointed: dict[str, str] = {}  # the variables that name the files with our authority
         self._lock = Lock()
+        self._updating = Lock()  # held while programs that print secrets run; `_lock` is not
         self._thread: threading.Thread | None = None
         self.loop: AbstractEventLoop | None = None  # the gate's own, while it runs
         self._closed = False
@@ -203,12 +207,15 @@ class GateThread:
 
     def start(self) -> None:
         """Begins to watch for connections. Returns at once."""
-        self.sockets = {name: sock for name, sock in self.sockets.items() if name.startswith(_OURS)}
+        self._keep_own()
         listeners = [*self.sockets.values(), *(listener for _, listener in self.published)]
         if listeners:
             from sandbox.readiness import Watch
 
             self._watch = Watch(listeners, self._start_gate)
+
+    def _keep_own(self) -> None:
+        self.sockets = {name: sock for name, sock in self.sockets.items() if name.startswith(_OURS)}
 
     def _start_gate(self) -> None:
         """A connection or a DNS query has arrived."""
@@ -225,7 +232,7 @@ class GateThread:
     def _run_gate(self, stop: socket.socket) -> None:
         from sandbox.network.gate.gate import run
 
-        self.listening = {name: socket.standard(sock) for name, sock in self.sockets.items()}
+        self.listening = {name: usable(name, sock) for name, sock in self.sockets.items()}
         with socket.standard(stop) as stopped:
             run(self, stopped)
 
@@ -235,17 +242,21 @@ class GateThread:
             if getattr(network, name) != getattr(self.network, name):
                 raise ConfigError("cannot be changed while the sandbox runs", path=f"network.{name}")
         policy = _compiled(network)
-        with self._lock:
-            if self._interception is not None:
-                self._interception.update(network)
+        with self._updating:
+            interception = self._interception
+            if interception is not None:
+                interception.update(network)
             elif network.policy_script is not None:
                 from sandbox.network.intercept.script import Script
 
                 Script(
                     network.policy_script, network.policy_secrets, partial(_print, self.emit)
                 )  # whether it can be loaded
-            self.network, self._policy = network, policy
-            self.had_secrets = self.had_secrets or bool(network.secrets)
+            with self._lock:
+                self.network, self._policy = network, policy
+                self.had_secrets = self.had_secrets or bool(network.secrets)
+                if self._interception is not interception and self._interception is not None:
+                    self._interception.update(network)  # made meanwhile, from the configuration before
 
     def _may_intercept(self) -> bool:
         network = self.network
@@ -258,7 +269,10 @@ class GateThread:
         return self._may_intercept() and self.interception().wants(host)
 
     def interception(self) -> Interception:
-        """The interceptor, created on first use."""
+        """The interceptor, created on first use. The gate's thread asks for it all the time: it waits for nobody once
+        there is one."""
+        if self._interception is not None:
+            return self._interception
         with self._lock:
             if self._interception is None:
                 from sandbox.network.intercept.interception import Interception
@@ -303,7 +317,10 @@ class GateThread:
         if self._watch is not None:
             self._watch.cancel()
         if self._stopper is not None and self._thread is not None:
-            self._stopper.send(b"x")
+            try:
+                self._stopper.send(b"x")
+            except OSError:
+                pass  # the thread has ended
             import threading
 
             if self._thread is not threading.current_thread():
@@ -315,6 +332,15 @@ class GateThread:
             sock.close()
         for _, listener in self.published:
             listener.close()
+
+
+def usable(name: str, sock: _socket.socket) -> Listening:
+    """The socket as the gate uses it. Where none can cross, what the guest handed over is a local one."""
+    if sock.family != socket.AF_UNIX:
+        return socket.standard(sock)
+    from sandbox.guest.carried import CarriedDatagrams, CarriedListener
+
+    return CarriedDatagrams(sock) if name.startswith("udp") else CarriedListener(sock)
 
 
 def _complain(record: Callable[..., None], setting: str, error: str) -> None:
@@ -346,4 +372,6 @@ def _compiled(network: Network) -> NetworkPolicy:
         from sandbox.network.gate.dialer import ProxyAddress
 
         ProxyAddress(network.upstream_proxy)
+    if network.proxy_socket_hosts and network.proxy_socket is None:
+        raise ConfigError("needs network.proxy_socket, the proxy's socket", path="network.proxy_socket_hosts")
     return NetworkPolicy(network)

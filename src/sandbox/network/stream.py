@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -16,6 +17,26 @@ if TYPE_CHECKING:
 # How far one side may read ahead of the other. Small enough for 500 connections, large enough for throughput.
 HIGH_WATER = 256 * 1024
 MOST_PIECES = 256  # a piece of one byte costs fifty bytes of memory
+# Seconds that one connection may keep the event loop. What is read may be a hundred thousand tiny frames, and reading
+# never waits while there is more.
+TURN = 0.01
+
+
+class Turns:
+    """Lets the other connections in when one has had its turn."""
+
+    def __init__(self) -> None:
+        self._since = monotonic()
+
+    def begin(self) -> None:
+        """The event loop has just been elsewhere."""
+        self._since = monotonic()
+
+    async def end(self) -> None:
+        """Call it between two pieces of work."""
+        if monotonic() - self._since > TURN:
+            await asyncio.sleep(0)
+            self._since = monotonic()
 
 
 class ByteStream(Protocol):
@@ -43,6 +64,7 @@ class Stream(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
+        self.turns = Turns()
         self._chunks: list[bytes] = []
         self._buffered = 0
         self._reading_paused = False
@@ -83,6 +105,7 @@ class Stream(asyncio.Protocol):
             finally:
                 if self._reader is waiter:  # unless this one was cancelled and another took its place
                     self._reader = None
+            self.turns.begin()
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered = 0

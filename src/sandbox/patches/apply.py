@@ -69,7 +69,7 @@ def _once(patches: list[FilePatch]) -> None:
 
 def _below(directory: str, path: str) -> str:
     if not path or path.startswith("/") or ".." in path.split("/") or "\0" in path:
-        raise InvalidArgument("{path!r} is no path below the directory", path=path[:200])
+        raise InvalidArgument("{path!r} is not a path below the directory", path=path[:200])
     return path if directory in (".", "") else f"{directory.rstrip('/')}/{path}"
 
 

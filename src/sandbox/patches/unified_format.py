@@ -10,7 +10,8 @@ from sandbox.patches.patch import FilePatch, Hunk
 RANGES = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 NOTHING = "/dev/null"
 HEADERS = (
-    "rename from", "rename to", "copy from", "copy to", "new file mode", "deleted file mode", "new mode",
+    "rename from", "rename to", "copy from", "copy to", "new file mode", "deleted file mode", "new mode", "old mode",
+    "index",
 )  # fmt: skip
 
 
@@ -39,6 +40,7 @@ def read(text: str) -> list[FilePatch]:
                 raise InvalidArgument("the patch copies a file, which only git can do")
             if key is not None:
                 said[key] = line[len(key) + 1 :].rstrip("\r")
+                _check_mode(key, said[key])
         at += 1
     patches += _without_hunks(said)
     if not patches:
@@ -46,9 +48,16 @@ def read(text: str) -> list[FilePatch]:
     return patches
 
 
+def _check_mode(key: str, value: str) -> None:
+    """Raises InvalidArgument for a symbolic link or a submodule: their text is no content of a file."""
+    mode = value if key.endswith("mode") else value.partition(" ")[2] if key == "index" else ""
+    if mode and not re.fullmatch(r"100[0-7]{3}", mode):
+        raise InvalidArgument("the patch changes a link or a submodule, which only git can do")
+
+
 def _without_hunks(said: dict[str, str] | None) -> list[FilePatch]:
     """What git says about a file of which no line changes: it moves, is empty, or has other permissions."""
-    if said is None or not said.keys() & set(HEADERS):
+    if said is None or not said.keys() & set(HEADERS) - {"index"}:
         return []
     if "rename from" in said or "rename to" in said:
         old, new = (_name(f"    {said.get(key, '')}", prefixed=False) for key in ("rename from", "rename to"))

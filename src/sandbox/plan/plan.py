@@ -84,6 +84,7 @@ class Plan:
         self.gid = 0
         self.directory = "/"  # where commands start
         self.environment: dict[str, str] = {}
+        self.directories: list[str] = []  # empty ones, in addition to those of what is shown; parents first
         self.files: list[tuple[str, int, bytes]] = []  # written inside: path, mode, content
         self.binds: list[Shown] = []
         self.scratch: list[tuple[str, int]] = []  # own empty directories: path, mode
@@ -172,7 +173,10 @@ class Plan:
             "network": self.network,
             "ports": self.ports,
             "loopback_ports": self.loopback_ports,
-            "dirs": [[os.fsencode(path), 0o755] for path in dict.fromkeys((self.own_files, "/etc", "/var"))],
+            "dirs": [
+                [os.fsencode(path), 0o755]
+                for path in dict.fromkeys((self.own_files, "/etc", "/var", *self.directories))
+            ],
             "files": [[os.fsencode(path), mode, content] for path, mode, content in self.files],
             "mounts": [one.wire() for one in self.operations(stage)],
             "writable": [os.fsencode(path) for path in self.writable],

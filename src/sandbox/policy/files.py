@@ -58,7 +58,7 @@ class FileGuard:
         if denied is not None:
             back = narrowest(absolute, [self.root, *self.allow_read, *self.allow_write])
             if back is None or len(back) <= len(denied):
-                return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=denied)
+                return _deny_read(denied)
         if operation != "read":
             return self._write(absolute, top)
         return self._readable(top)
@@ -95,9 +95,11 @@ class FileGuard:
         return self._writable(absolute, top)
 
     def _writable(self, absolute: str, top: str) -> Decision:
-        if narrowest(absolute, self.allow_write) is not None:
-            return Decision(True, "allow-write", "Within {top}", top=narrowest(absolute, self.allow_write))
         # An `allow_read` entry within the project makes a path readable despite a rule; it does not affect writing.
+        readable = narrowest(absolute, [one for one in self.allow_read if not within(one, self.root)]) or ""
+        writable = narrowest(absolute, self.allow_write)
+        if writable is not None and len(writable) >= len(readable):
+            return Decision(True, "allow-write", "Within {top}", top=writable)
         if narrowest(top, [self.root]) is None:
             return Decision(False, "read-only-path", "{top} is read-only (filesystem.allow_read)", top=top)
         if self.read_only:
@@ -114,7 +116,7 @@ class FileGuard:
         if top is not None:
             denied = narrowest(absolute, self.deny_read)
             if denied is not None and len(denied) >= len(top):
-                return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=denied)
+                return _deny_read(denied)
             if operation == "read":
                 return Decision(True, "system", "Programs and libraries are readable")
             return Decision(False, "system", "The system is read-only")
@@ -123,7 +125,7 @@ class FileGuard:
     def _of_the_host(self, absolute: str, operation: str) -> Decision:
         denied = narrowest(absolute, self.deny_read)
         if denied is not None:
-            return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=denied)
+            return _deny_read(denied)
         if operation == "read" or narrowest(absolute, ("/dev",)) is not None:
             return Decision(True, "show-host", "Everything can be read that is not denied (filesystem.show_host)")
         return Decision(False, "show-host", "Only what filesystem.allow_write names can be changed")
@@ -162,3 +164,7 @@ def _steps(absolute: str, top: str) -> Iterator[str]:
     names = absolute.split("/")
     for end in range(depth + 1, len(names) + 1):
         yield "/".join(names[depth:end])
+
+
+def _deny_read(pattern: str) -> Decision:
+    return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=pattern)

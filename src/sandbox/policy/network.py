@@ -33,6 +33,7 @@ class NetworkPolicy:
         self._denied = HostSet(network.denied_hosts, "network.denied_hosts")
         self._reasons = network.denied_reasons
         self._direct = HostSet(network.upstream_exceptions, "network.upstream_exceptions")
+        self._through_socket = HostSet(network.proxy_socket_hosts, "network.proxy_socket_hosts")
         self.as_srt = network.refusals == "srt"
         self._http = HttpRules(network.http.allow, network.http.deny)
         self._secret_hosts = HostSet(
@@ -167,6 +168,10 @@ class NetworkPolicy:
     def dialled_directly(self, host: str, port: int) -> bool:
         """Whether connections to `host` do not go through the upstream proxy."""
         return self._direct.denies(host, port) is not None  # `denies`: an entry without a port means every port
+
+    def through_socket(self, host: str, port: int) -> bool:
+        """Whether connections to `host` go through the owner's proxy on a Unix socket."""
+        return self._through_socket.denies(host, port) is not None
 
     def own_address(self, host: str, port: int, address: str) -> Decision:
         """Whether `host` may be dialled although it resolved to an address of this machine."""

@@ -18,12 +18,15 @@ PROTECTED = (
     # Files that other editors, debuggers and shells read when a project is opened or entered.
     ".zed/", ".helix/", ".fleet/", ".devcontainer/", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc",
     ".dir-locals.el", ".dir-locals-2.el", ".gdbinit", ".lldbinit", ".pdbrc", ".Rprofile", ".irbrc", ".pryrc", ".rvmrc",
-    "*.code-workspace", ".hg/hgrc", ".jj/repo/config.toml", ".devcontainer.json",
+    ".ghci", ".iex.exs", ".octaverc", ".lazygit.yml", ".git/lazygit.yml",
+    ".vim/", "*.code-workspace", ".hg/hgrc", ".sl/config", ".jj/repo/config.toml", ".devcontainer.json",
     # mise runs what these say when a directory is entered. It trusts them by path, whatever they contain.
-    "mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml", ".mise/",
+    "mise.toml", "mise.*.toml", ".mise.toml", ".mise.*.toml", ".mise/",
     # These tell git where a repository's config and hooks are when they are elsewhere.
     ".git/commondir", ".git/modules/**/commondir", ".git/worktrees/*/commondir", ".git/worktrees/*/config.worktree",
 )  # fmt: skip
+# Those among them that a shell runs when it enters a directory.
+ENTERED = frozenset((".envrc", "mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml"))
 # Other files that coding agents act on in a project: settings that name programs, hooks, plugins. Each profile lists
 # them for its program (`acts_on`). Reading the profiles at every start would take too long, so
 # `tests/profiles/test_acts_on.py` checks that this list agrees with them.
@@ -40,6 +43,11 @@ CLAUDE = (
 )  # fmt: skip
 # Names of branches and tags, not of files: a branch `fix-secret-scan` is a hash that git must be able to read.
 GIT_NAMES = (".git/refs", ".git/logs")
+
+
+# The modes of an empty file and an empty directory that we made to keep a name. The sticky bit, which means nothing for
+# a file, marks it as ours.
+RESERVED, RESERVED_DIRECTORY = 0o1644, 0o1000
 
 
 _made: dict[tuple[bool, bool], Patterns] = {}

@@ -13,39 +13,45 @@ from sandbox.errors import Message
 _JOINING = frozenset(("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}"))
 _UNSUPPORTED = frozenset(("case", "esac", "function", "select", "coproc", "[["))
 _DEEPEST = 20
+_OPERATORS = str.maketrans(":-=+?#%/", "        ")  # between a name and its own text: `${x:-default}`, `${x/a/b}`
+_MARK = "\0"  # around the own text of each expansion in a word; no line has it
 
 
 class Unclear(Exception):
     """The text of the line does not show what it would run."""
 
 
-class Command:
-    """One simple command: its `words` (None for a word that is not literal), the words as written (`raw`), the files
-    that it reads and writes by redirection, whether it sets variables, and whether the text contains its input (`fed`).
+class SimpleCommand:
+    """One simple command: its `words` (None for a word that is not literal), the words as written (`raw`) and their
+    literal parts without the quotes (`spelled`), the files that it reads and writes by redirection, the literal parts
+    of the values of variables that it sets (`values`), and its input where the line contains it (`fed`; whether all of
+    it: `feeds_literally`).
     """
 
-    __slots__ = ("words", "raw", "reads", "writes", "assigns", "fed")
+    __slots__ = ("words", "raw", "spelled", "reads", "writes", "values", "fed", "feeds_literally")
 
     def __init__(self) -> None:
         self.words: list[str | None] = []
         self.raw: list[str] = []
+        self.spelled: list[str] = []
         self.reads: list[str | None] = []
         self.writes: list[str | None] = []
-        self.assigns = False
-        self.fed = False
+        self.values: list[str] = []
+        self.fed: list[str] = []
+        self.feeds_literally = True
 
     def __repr__(self) -> str:
-        return f"Command({self.words}, writes={self.writes}, assigns={self.assigns})"
+        return f"Command({self.words}, writes={self.writes}, values={self.values})"
 
 
-def commands(text: str) -> list[Command]:
+def commands(text: str) -> list[SimpleCommand]:
     """Every simple command in `text`, those in substitutions too. Raises Unclear."""
     if "\0" in text:
         raise Unclear("a NUL character")
     parser = _Parser(text)
     parser.run("")
     found = parser.found
-    return [one for one in found if one.words or one.reads or one.writes or one.assigns]
+    return [one for one in found if one.words or one.reads or one.writes or one.values]
 
 
 class _Parser:
@@ -55,8 +61,9 @@ class _Parser:
         self.text = text
         self.at = 0
         self.depth = depth
-        self.found: list[Command] = []
-        self.heredocs: list[tuple[str, bool, bool]] = []
+        self.found: list[SimpleCommand] = []
+        self.heredocs: list[tuple[str, bool, bool, SimpleCommand]] = []
+        self.spelled = ""  # the literal parts of the last word
         self.in_for = False
         self.for_words: list[str] = []
 
@@ -76,11 +83,11 @@ class _Parser:
             elif self.peek(2) == "\\\n":
                 self.at += 2
             elif sign == "#":
-                self.skip_comment()
+                self.at = _line_end(self.text, self.at)
             elif sign in ";\n&|":
                 command = self.separator(command)
             elif sign == "(":
-                if command.words or command.assigns:
+                if command.words or command.values:
                     raise Unclear("a function or an array")
                 if self.peek(2) == "((":
                     raise Unclear(Message("arithmetic"))
@@ -89,7 +96,7 @@ class _Parser:
                 command = self.fresh()
             elif sign == ")":
                 raise Unclear("an unexpected ')'")
-            elif sign in "<>" or self.numbered_redirection():
+            elif sign in "<>" or _numbered_redirection(self.text, self.at):
                 self.redirection(command)
             else:
                 command = self.take_word(command)
@@ -103,17 +110,11 @@ class _Parser:
         self.run(")")
         self.depth -= 1
 
-    def numbered_redirection(self) -> bool:
-        end = self.at
-        while "0" <= self.text[end : end + 1] <= "9":
-            end += 1
-        return end > self.at and self.text[end : end + 1] in ("<", ">")
-
-    def fresh(self) -> Command:
-        self.found.append(Command())
+    def fresh(self) -> SimpleCommand:
+        self.found.append(SimpleCommand())
         return self.found[-1]
 
-    def separator(self, command: Command) -> Command:
+    def separator(self, command: SimpleCommand) -> SimpleCommand:
         if self.peek() == "\n":
             self.at += 1
             self.read_heredocs()
@@ -126,7 +127,7 @@ class _Parser:
         self.in_for = False
         return self.fresh()
 
-    def take_word(self, command: Command) -> Command:
+    def take_word(self, command: SimpleCommand) -> SimpleCommand:
         start = self.at
         word = self.word()
         raw = self.text[start : self.at]
@@ -143,13 +144,16 @@ class _Parser:
             if len(self.for_words) == 1 and raw == "do":  # `for x do`: without `in`, no separator is needed
                 self.in_for = False
                 return self.fresh()
+            if evaluates(self.spelled):
+                raise Unclear("a complicated expansion")
             self.for_words.append(raw)
             return command
         if not command.words and _assigns(raw):
-            command.assigns = True
+            command.values.append(self.spelled)
             return command
         command.words.append(word)
         command.raw.append(raw)
+        command.spelled.append(self.spelled)
         return command
 
     def word(self) -> str | None:
@@ -178,6 +182,7 @@ class _Parser:
                 computed = computed or sign in "*?[{"
                 out += sign
                 self.at += 1
+        self.spelled = _spellings(out)
         return None if computed else out
 
     def quoted_until(self, quote: str) -> str:
@@ -213,34 +218,35 @@ class _Parser:
             if "\\" in inner:
                 raise Unclear("a complicated expansion")
             self.nested(inner)
-            return out, True
+            return out + _MARK * 2, True
         following = self.text[self.at + 1 : self.at + 2]
         if self.peek(3) == "$((" or following == "[":
             raise Unclear(Message("arithmetic"))
         if following == "(":
-            self.at += 2
             parser = _Parser(self.text, self.depth + 1)
-            parser.at = self.at
+            parser.at = self.at + 2
             parser.run(")")
             self.at = parser.at
             self.found.extend(parser.found)
-            return out, True
+            return out + _MARK * 2, True
         if following == "{":
             end = self.text.find("}", self.at)
             inside = self.text[self.at + 2 : end]
             # `${x@P}` and `${x:=$(…)}` run commands, and so may arithmetic (`${x[y]}`, `${x:y}`) and a name from a
-            # variable (`${!x}`); plain names and defaults do not.
-            if end == -1 or any(sign in inside for sign in "`(@'\"\\$[!") or _slices(inside):
+            # variable (`${!x}`); plain names and defaults do not. `${x,,}` spells a name in other letters.
+            if end == -1 or any(sign in inside for sign in "`(@'\"\\$[!^,") or _slices(inside):
                 raise Unclear("a complicated expansion")
             self.at = end + 1
-            return out, True
+            own_text = inside[_name_end(inside, 0) :].translate(_OPERATORS).strip()
+            return f"{out}{_MARK}{own_text}{_MARK}", True
         if following in ("'", '"'):
             raise Unclear("a $'…' string")
         if self.text.startswith("\\\n", self.at + 1):
             raise Unclear("a word on two lines")
         self.at += 1
         if following.isalnum() or following in ("_", "*", "@", "#", "?", "-", "$", "!"):
-            return out, True
+            self.at = max(_name_end(self.text, self.at), self.at + following.isascii())
+            return out + _MARK * 2, True
         return f"{out}$", computed
 
     def nested(self, text: str) -> None:
@@ -248,7 +254,7 @@ class _Parser:
         inner.run("")
         self.found.extend(inner.found)
 
-    def redirection(self, command: Command) -> None:
+    def redirection(self, command: SimpleCommand) -> None:
         while self.peek().isdigit():
             self.at += 1
         operator = next(one for one in ("<<<", "<<-", "<<", "<>", "<&", "<(", "<", ">>", ">|", ">&", ">(", ">")
@@ -264,10 +270,12 @@ class _Parser:
         if not raw:
             raise Unclear("a redirection without a target")
         if operator in ("<<", "<<-"):
-            self.heredocs.append((*_delimiter(raw), operator == "<<-"))
-            command.fed = True
+            self.heredocs.append((*_delimiter(raw), operator == "<<-", command))
         elif operator == "<<<":
-            command.fed = True
+            command.fed.append(self.spelled)
+            command.feeds_literally = command.feeds_literally and word is not None
+        elif operator.endswith("&") and evaluates(self.spelled):  # bash expands this name twice
+            raise Unclear("a complicated expansion")
         elif operator.endswith("&") and raw.rstrip("-").isdigit():
             pass  # another descriptor
         elif word != "/dev/null":
@@ -277,15 +285,16 @@ class _Parser:
                 command.reads.append(word)
 
     def read_heredocs(self) -> None:
-        for end, quoted, tabs in self.heredocs:
+        for end, quoted, tabs, command in self.heredocs:
+            start = self.at
             while True:
                 if self.at >= len(self.text):
                     raise Unclear("an unclosed here-document")
-                stop = self.text.find("\n", self.at)
-                stop = len(self.text) if stop == -1 else stop
+                stop = _line_end(self.text, self.at)
                 line = self.text[self.at : stop]
                 self.at = stop + 1
                 if (line.lstrip("\t") if tabs else line) == end:
+                    command.fed.append(self.text[start : self.at])
                     break
                 if line.lstrip("\t").startswith(f"{end})"):
                     raise Unclear("an unclosed here-document")
@@ -293,9 +302,43 @@ class _Parser:
                     raise Unclear("a here-document with expansions")
         self.heredocs = []
 
-    def skip_comment(self) -> None:
-        end = self.text.find("\n", self.at)
-        self.at = len(self.text) if end == -1 else end
+
+def _numbered_redirection(text: str, start: int) -> bool:
+    end = start
+    while "0" <= text[end : end + 1] <= "9":
+        end += 1
+    return end > start and text[end : end + 1] in ("<", ">")
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end == -1 else end
+
+
+def evaluates(text: str) -> bool:
+    """Whether text that a shell evaluates once more (`PS4`, `trap`, a subscript) may run a command."""
+    return "$" in text or "`" in text
+
+
+def _name_end(text: str, start: int) -> int:
+    """Where the variable's name that begins at `start` ends."""
+    end = start
+    while text[end : end + 1].isascii() and (text[end : end + 1].isalnum() or text[end : end + 1] == "_"):
+        if end == start and text[end].isdigit():
+            break
+        end += 1
+    return end
+
+
+def _spellings(marked: str) -> str:
+    """The literal parts of a word, a line for each way in which they may stand beside each other: with nothing for each
+    expansion, with the expansion's own text (a default), and apart. Raises Unclear where there are more ways."""
+    parts = marked.split(_MARK)
+    if len(parts) == 1:
+        return marked
+    if sum(map(bool, parts[1::2])) > 1:
+        raise Unclear("a complicated expansion")
+    return "\n".join(dict.fromkeys(("".join(parts[::2]), "".join(parts), " ".join(parts))))
 
 
 def _slices(inside: str) -> bool:

@@ -16,7 +16,7 @@ from sandbox.config.patterns import Patterns
 from sandbox.config.variables import glob
 from sandbox.errors import Message, message_of
 from sandbox.policy.decision import Decision
-from sandbox.policy.shell import Command, Unclear, commands
+from sandbox.policy.shell import SimpleCommand, Unclear, commands
 from sandbox.policy.wrappers import programs
 
 TYPE_CHECKING = False
@@ -95,7 +95,7 @@ class ToolGuard:
             return self._check_shell(tool, str(given.get("command", "")))
         for pattern in self.disallowed:
             if pattern.names(tool, loosely=True) and self._fits(pattern, given, strict=False):
-                return Decision(False, "tools.disallowed", "The tool is disallowed: {pattern}", pattern=pattern.text)
+                return _disallowed(pattern)
         for allowed in self.allowed:
             if not any(one.names(tool, loosely=False) and self._fits(one, given, strict=True) for one in allowed):
                 return Decision(
@@ -137,7 +137,7 @@ class ToolGuard:
     def _check_shell(self, tool: str, line: str) -> Decision:
         for pattern in self.disallowed:
             if pattern.names(tool, loosely=True) and not pattern.arguments:
-                return Decision(False, "tools.disallowed", "The tool is disallowed: {pattern}", pattern=pattern.text)
+                return _disallowed(pattern)
         try:
             found = commands(line)
             refused = self._disallowed(tool, found)
@@ -158,7 +158,7 @@ class ToolGuard:
                 )
         return Decision(True, "tools.allowed", "Every command is allowed")
 
-    def _disallowed(self, tool: str, found: list[Command]) -> ToolPattern | None:
+    def _disallowed(self, tool: str, found: list[SimpleCommand]) -> ToolPattern | None:
         """The pattern that disallows a command of the line, or one that it runs in turn. Raises Unclear."""
         patterns = [one for one in self.disallowed if one.names(tool, loosely=True)]
         if not patterns:
@@ -169,12 +169,12 @@ class ToolGuard:
                     return pattern
         return None
 
-    def _refused(self, found: list[Command], patterns: list[ToolPattern]) -> str | None:
+    def _refused(self, found: list[SimpleCommand], patterns: list[ToolPattern]) -> str | None:
         """Why the line is not covered by `patterns`; None when it is."""
         if not patterns or not found:
             return Message("The command is not allowed")
         for command in found:
-            if command.assigns:
+            if command.values:
                 return Message("A command with variables set for it could run other programs")
             if not any(_begins(command.words, arg) for one in patterns for arg in one.arguments):
                 shown = " ".join(word or "…" for word in command.words)
@@ -321,3 +321,7 @@ def project(guard: ToolGuard) -> tuple[bool, bool]:
     writes = shell or any(guard.may_use(tool) for tool in WRITERS)
     networks = shell or any(guard.may_use(tool) for tool in NETWORKERS) or guard.named("mcp__")
     return not writes, not networks
+
+
+def _disallowed(pattern: ToolPattern) -> Decision:
+    return Decision(False, "tools.disallowed", "The tool is disallowed: {pattern}", pattern=pattern.text)

@@ -11,7 +11,7 @@ refused exactly if it would be refused without its wrappers.
 from __future__ import annotations
 
 from sandbox.errors import Message
-from sandbox.policy.shell import Command, Unclear, commands
+from sandbox.policy.shell import SimpleCommand, Unclear, commands, evaluates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Argv = list[str | None]
 
 _DEEPEST = 20
+_QUOTES = dict.fromkeys(map(ord, "'\"\\"))
 _MOST_TOKENS = 1000
 
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash"))
@@ -77,15 +78,20 @@ WRAPPERS = {
 # Programs that run none of their words: a disallowed name among the words is only a word.
 DATA = frozenset((
     ":", "[", "basename", "bg", "cat", "cd", "chgrp", "chmod", "chown", "cksum", "clear", "cmp", "comm", "cp", "cut",
-    "date", "df", "diff", "dirname", "du", "echo", "egrep", "exit", "export", "false", "fgrep", "file", "fold",
+    "date", "df", "diff", "dirname", "du", "echo", "egrep", "exit", "false", "fgrep", "file", "fold",
     "grep", "groups", "head", "hostname", "id", "jobs", "jq", "kill", "ln", "ls", "md5sum", "mkdir", "mktemp", "mv",
     "nl", "od", "paste", "popd", "printenv", "printf", "pushd", "pwd", "read", "readlink", "realpath", "return",
-    "rev", "rm", "rmdir", "seq", "set", "sha1sum", "sha256sum", "shift", "sleep", "stat", "tail", "tac", "tee",
+    "rev", "rm", "rmdir", "seq", "sha1sum", "sha256sum", "shift", "sleep", "stat", "tail", "tac", "tee",
     "test", "touch", "tr", "tree", "true", "type", "umask", "uname", "uniq", "unset", "wait", "wc", "which",
     "whoami", "yes",
 ))
 # Those of them that a shell runs itself, and that take names of variables: it evaluates `x[$(rm y)]`.
-_NAMING = frozenset(("[", "export", "printf", "read", "test", "unset", "wait"))
+_NAMING = frozenset(("[", "printf", "read", "test", "unset", "wait"))
+# Commands of the shell itself that keep their words or their input, which it then may evaluate once more.
+_KEEPING = frozenset((
+    "alias", "bind", "compgen", "complete", "declare", "export", "fc", "getopts", "let", "local", "mapfile",
+    "read", "readarray", "readonly", "set", "trap", "typeset",
+))
 # git commands that run none of their words. Options before them, and all other git commands, may.
 _GIT_DATA = frozenset((
     "add", "blame", "branch", "cat-file", "checkout", "cherry-pick", "clean", "commit", "describe", "diff", "fetch",
@@ -95,12 +101,26 @@ _GIT_DATA = frozenset((
 # fmt: on
 
 
-def programs(command: Command) -> Iterator[Argv]:
+def programs(command: SimpleCommand) -> Iterator[Argv]:
     """The command itself and every command it runs or may run in turn, as words. Raises Unclear."""
-    yield from _programs(command.words, command, 0)
+    yield from _command(command, 0)
 
 
-def _programs(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
+def _command(command: SimpleCommand, depth: int) -> Iterator[Argv]:
+    yield from _programs(command.words, command, depth)
+    name = (command.words[0] or "").rsplit("/", 1)[-1] if command.words else ""
+    keeps = name in _KEEPING or (name == "printf" and command.spelled[1:2] == ["-v"])
+    kept = command.values + (command.spelled[1:] if keeps else [])
+    fed = command.fed if name not in DATA or keeps else []
+    if fed and not command.feeds_literally:  # `BASH_ENV=/dev/stdin bash -c : <<<$a'm x'`
+        raise Unclear("a script that is not literal")
+    shells = keeps or name in ("", "exec")  # the shell itself has the input, in a variable or a descriptor
+    if any(map(evaluates, kept + fed if shells else kept)):
+        raise Unclear("a complicated expansion")
+    yield from _anything([*kept, *fed])
+
+
+def _programs(words: Argv, command: SimpleCommand, depth: int) -> Iterator[Argv]:
     if depth > _DEEPEST:
         raise Unclear("nested too deeply")
     if not words:
@@ -120,6 +140,8 @@ def _programs(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
         raise Unclear("env -S")
     elif name in WRAPPERS:
         inner = _after_options(name, rest, WRAPPERS[name])
+        if WRAPPERS[name].assigns:
+            yield from _anything([(word or "").partition("=")[2] for word in rest[: len(rest) - len(inner)]])
         yield from _programs([*inner, None] if name == "xargs" and inner else inner, command, depth + 1)
     elif name == "find":
         yield from _find(rest, command, depth)
@@ -129,6 +151,10 @@ def _programs(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
         return
     else:
         yield from _anything(rest)
+        if None in rest:
+            yield from _anything(
+                [part for word, part in zip(command.words, command.spelled, strict=True) if word is None]
+            )
 
 
 def _shell(name: str, words: Argv, depth: int) -> Iterator[Argv]:
@@ -165,7 +191,7 @@ def _shell(name: str, words: Argv, depth: int) -> Iterator[Argv]:
 
 def _script(text: str, depth: int) -> Iterator[Argv]:
     for inner in commands(text):
-        yield from _programs(inner.words, inner, depth + 1)
+        yield from _command(inner, depth + 1)
 
 
 def _after_options(name: str, words: Argv, options: _Options) -> Argv:
@@ -208,7 +234,7 @@ def _option(name: str, word: str, options: _Options) -> int:
     return 1
 
 
-def _find(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
+def _find(words: Argv, command: SimpleCommand, depth: int) -> Iterator[Argv]:
     """`find … -exec command ;`: each of them."""
     at = 0
     while at < len(words):
@@ -242,10 +268,14 @@ def _anything(words: Argv) -> Iterator[Argv]:
         if word is None:
             continue
         yield words[at:]
-        pieces = tokens(word)
-        if pieces != [word]:
-            for start in range(len(pieces)):
-                yield [*pieces[start:]]
+        # A shell that reads it puts quoted parts together again: `r\m`, `"r"m`.
+        for text in dict.fromkeys((word, word.translate(_QUOTES))):
+            pieces = tokens(text)
+            if pieces != [word]:
+                for start in range(len(pieces)):
+                    yield [*pieces[start:]]
+        if word[:1] == "-" and len(word) > 2:  # an option and its value in one word: `-Crm`
+            yield [*tokens(word[2:])]
 
 
 def tokens(text: str) -> list[str]:

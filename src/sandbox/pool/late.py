@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sandbox import arguments
-from sandbox.building import with_placeholders
 from sandbox.config.model import Config, Environment
 from sandbox.config.section import owned
 from sandbox.errors import ConfigError
+from sandbox.serving import with_placeholders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sandbox.config.given import Given
+    from sandbox.config.from_program import Given
     from sandbox.sandbox import Sandbox
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sized
 from threading import Condition, Thread, current_thread
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 class Mapped:
     """The outcomes of `Pool.map`, as they come. Leaving the `with`, or an error while iterating, cancels the rest.
 
-    `outcomes()` returns those that are done so far, in the order of the items, whatever happens to the others.
+    `outcomes()` returns those that are done so far, in the order of the items, whatever happens to the others. Items
+    without a length (a generator) may be endless: then an outcome is forgotten once the loop has it, and no further
+    item is begun while many wait for the loop.
     """
 
     def __init__(
@@ -45,7 +48,9 @@ class Mapped:
         self._changed = Condition()
         self._items = enumerate(items)
         self._taking = Condition()  # held while the caller's iterable produces the next item
-        self._done: list[Outcome] = []
+        self._keeps = isinstance(items, Sized)
+        self._most_unread = max(concurrency * 2, 16)
+        self._done: list[Outcome] = []  # only if `_keeps`
         self._unread: deque[Outcome] = deque()
         self._under_way: dict[int, Sandbox] = {}
         self._cancelled = False
@@ -69,16 +74,15 @@ class Mapped:
     def outcomes(self) -> list[Outcome]:
         """Returns the outcomes so far, in the order of the items."""
         with self._changed:
-            return sorted(self._done, key=lambda one: one.index)
+            return sorted(self._done if self._keeps else self._unread, key=lambda one: one.index)
 
     def results(self) -> list[Outcome]:
-        """Waits for all, and returns the outcomes in the order of the items.
+        """Waits for all, and returns the outcomes in the order of the items (of a generator: those not returned yet).
 
         Raises any error that would meet every item, such as ConfigError. Another exception meanwhile cancels the rest.
         """
-        for _ in self:
-            pass
-        return self.outcomes()
+        rest = list(self)
+        return self.outcomes() if self._keeps else sorted(rest, key=lambda one: one.index)
 
     def cancel(self) -> None:
         """Ends every sandbox in use, and begins no further item. Idempotent; returns when nothing is left.
@@ -89,12 +93,18 @@ class Mapped:
             self._cancelled = True
             under_way = list(self._under_way.values())
             self._changed.notify_all()
+        problems: list[Exception] = []
         for one in under_way:
-            one.close()
+            try:
+                one.close()
+            except Exception as problem:  # noqa: BLE001 - the others must be ended, too
+                problems.append(problem)
         for thread in self._threads:
             if thread is not current_thread():
                 thread.join()
         self._bar.close()
+        if problems:
+            raise problems[0]
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +117,7 @@ class Mapped:
             while not self._unread and self._running:
                 self._changed.wait()
             if self._unread:
+                self._changed.notify_all()
                 return self._unread.popleft()
             problem = self._problem
         self._bar.close()
@@ -128,12 +139,15 @@ class Mapped:
                 self._changed.notify_all()
 
     def _take(self) -> tuple[int, Any] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._cancelled or self._keeps or len(self._unread) < self._most_unread)
         with self._taking:
             return None if self._cancelled else next(self._items, None)
 
     def _tell(self, outcome: Outcome) -> None:
         with self._changed:
-            self._done.append(outcome)
+            if self._keeps:
+                self._done.append(outcome)
             self._unread.append(outcome)
             self._changed.notify_all()
         self._bar.done(outcome.ok)
@@ -143,6 +157,7 @@ class Mapped:
         with self._changed:
             self._cancelled = True
             self._problem = self._problem or problem
+            self._changed.notify_all()
 
     def _tried(self, index: int, item: Any) -> Outcome:
         retries = Retries(self._retries)

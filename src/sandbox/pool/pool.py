@@ -19,7 +19,7 @@ from weakref import ref
 
 from sandbox import arguments
 from sandbox.building import take_providers
-from sandbox.config.given import read_config
+from sandbox.config.from_program import read_config
 from sandbox.config.section import owned
 from sandbox.engines.choose import choose, with_mode_defaults
 from sandbox.engines.require import require
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from sandbox.arguments import Command
-    from sandbox.config.given import Given
+    from sandbox.config.from_program import Given
     from sandbox.engines.base import Engine
     from sandbox.sandbox import Sandbox
 

@@ -11,10 +11,11 @@ from sandbox.sandbox import Sandbox, with_launcher
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sandbox.config.given import Given
+    from sandbox.config.from_program import Given
     from sandbox.engines.base import Started
 
 PATIENCE = 10.0  # seconds that a check may take
+CATCHING_UP = 5.0  # seconds for covering what has appeared while it waited
 
 
 class ReadySandboxes(Shelf[Sandbox]):
@@ -25,6 +26,9 @@ class ReadySandboxes(Shelf[Sandbox]):
 
     def _healthy(self, one: Sandbox) -> bool:
         return healthy(one)
+
+    def _hand_out(self, one: Sandbox) -> None:
+        one._guard.catch_up(CATCHING_UP)
 
     def _end(self, one: Sandbox) -> None:
         one.close()

@@ -82,6 +82,9 @@ class Shelf(ABC, Generic[T]):
     def _healthy(self, one: T) -> bool:
         """Whether it works; may take its time."""
 
+    def _hand_out(self, one: T) -> None:
+        """Brings one that has waited up to date."""
+
     @abstractmethod
     def _end(self, one: T) -> None:
         """Ends one that is not handed out."""
@@ -90,6 +93,13 @@ class Shelf(ABC, Generic[T]):
 
     def take(self) -> T:
         """Takes one, or makes one when none is ready. Raises SandboxClosed, and what making one raises."""
+        one = self._next()
+        if one is None:
+            return self._make()
+        self._hand_out(one)
+        return one
+
+    def _next(self) -> T | None:
         with self._changed:
             while self._waiting and not self._closed:
                 one = self._waiting.popleft().one
@@ -104,7 +114,7 @@ class Shelf(ABC, Generic[T]):
                 raise SandboxClosed("the pool is closed")
             self._counts["handed_out"] += 1
             self._counts["empty"] += 1
-        return self._make()
+            return None
 
     def fill(self, timeout: float | None) -> bool:
         """Waits until it is full. Raises why the last attempt to make one failed."""

@@ -73,7 +73,7 @@ def configured(
 ) -> Resolved:
     """The configuration with the profile between the person's file and the project's. Raises ConfigError."""
     from sandbox.config.layers import ProfileLayer
-    from sandbox.state.places import own_word
+    from sandbox.state.paths import own_word
 
     data = layer(name, profile, program, trust=trust, own=own_word(name))
     asked = ProfileLayer(name, file_of(name), data, list(profile.hosts), list(profile.without))
@@ -99,21 +99,21 @@ def furnish(prepared: Prepared) -> None:
         raise ConfigError("a profile needs isolation; without, run {program} itself", program=profile.program)
     if not config.state.keep:
         return
-    from sandbox.state import places
+    from sandbox.state import paths
 
     project = os.path.realpath(config.filesystem.root)
-    is_new = not os.path.exists(places.directory(config.state, project))
-    top = places.make(config.state, project)
-    if is_new and places.had_before(config.state, project):
+    is_new = not os.path.exists(paths.directory(config.state, project))
+    top = paths.make(config.state, project)
+    if is_new and paths.had_before(config.state, project):
         prepared.notices.append(
             Message(
-                "{project} is another directory than before: {name} begins anew here, without what it kept for "
-                "the one that was there",
+                "{project} is not the same directory as before: {name} starts afresh here, without what it kept for "
+                "the earlier one",
                 project=project,
                 name=prepared.name,
             )
         )
-    places.kept(config.state, project)
+    paths.kept(config.state, project)
     try:
         _seed(profile, prepared.name, top, project)
         _instruct(profile, top, config)
@@ -129,7 +129,7 @@ def _seed(profile: Profile, name: str, top: str, project: str) -> None:
     first = not os.path.exists(seeded)
     if profile.seed and (first or any(one.when for one in profile.seed.values())):
         from sandbox.profiles.seeding import seed
-        from sandbox.state.places import own_word
+        from sandbox.state.paths import own_word
 
         seed(profile, top, {"{project}": project, "{own}": own_word(name)}, first=first)
         with open(seeded, "w", encoding="utf-8"):

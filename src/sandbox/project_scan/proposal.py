@@ -20,7 +20,7 @@ from sandbox.project_scan.agents import MCP_FILES
 from sandbox.project_scan.tools import NPM, PYPI
 
 if TYPE_CHECKING:
-    from sandbox.project_scan.scan import Findings, Part, Server
+    from sandbox.project_scan.scan import Findings, McpServer, Part
 
 # What an MCP server is started with -> the hosts that this fetches it from.
 LAUNCHERS = {"npx": NPM, "pnpx": NPM, "bunx": NPM, "uvx": PYPI, "uv": PYPI, "pipx": PYPI}
@@ -36,7 +36,7 @@ class Setting:
 
 
 @dataclass
-class Command:
+class CommandLine:
     """One command line, and what it does."""
 
     words: list[str]
@@ -55,7 +55,7 @@ class Snippet:
 @dataclass
 class Proposal:
     settings: list[Setting] = field(default_factory=list)
-    commands: list[Command] = field(default_factory=list)
+    commands: list[CommandLine] = field(default_factory=list)
     snippets: list[Snippet] = field(default_factory=list)
     notes: list[Message] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # what the project's package managers need
@@ -73,7 +73,7 @@ def propose(found: Findings, users: Config) -> Proposal:
         made.commands += _commands(part, users)
     for agent, files in found.agents.items():
         made.commands.append(
-            Command(["sandbox", agent], Message("{file}: this agent, reaching its model only", file=files[0]))
+            CommandLine(["sandbox", agent], Message("{file}: this agent, reaching its model only", file=files[0]))
         )
     for server in found.servers:
         _wrap(server, made)
@@ -138,13 +138,13 @@ def as_yaml(settings: list[Setting], head: list[str], said: dict[str, str]) -> s
 # -- commands
 
 
-def _commands(part: Part, users: Config) -> list[Command]:
+def _commands(part: Part, users: Config) -> list[CommandLine]:
     install = ["sandbox", "run", *_allowing(_hosts(part), users), "--", *_in(part, part.tool.install)]
     why = Message("install what {file} names", file=_path(part))
-    made = [Command(install, why)]
+    made = [CommandLine(install, why)]
     if part.tests:
         why = Message("the tests, without network")
-        made.append(Command(["sandbox", "run", "--", *_in(part, part.tool.test)], why))
+        made.append(CommandLine(["sandbox", "run", "--", *_in(part, part.tool.test)], why))
     return made
 
 
@@ -173,7 +173,7 @@ def _allowing(hosts: list[str] | tuple[str, ...], users: Config) -> list[str]:
 # -- snippets
 
 
-def _wrap(server: Server, made: Proposal) -> None:
+def _wrap(server: McpServer, made: Proposal) -> None:
     if not server.command:
         return
     program = server.command[0].rpartition("/")[2]
@@ -207,5 +207,5 @@ def _ci_step(found: Findings, made: Proposal) -> None:
     service = found.services[0]
     ours = [shlex.join(command.words) for command in _commands(tested, Config())]
     lines = ["sudo apt-get install -y bubblewrap", "pip install agent-sandbox", *ours]
-    steps = [service.step.format(command=line) for line in lines]
+    steps = [service.step_of(line) for line in lines]
     made.snippets.append(Snippet(service.path, steps, Message("{name}: the tests behind walls", name=service.name)))

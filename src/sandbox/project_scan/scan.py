@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sandbox.config.patterns import Patterns
 from sandbox.project_scan.agents import AGENTS, MCP_FILES
 from sandbox.project_scan.ci import SERVICES, Service
+from sandbox.project_scan.pytest_extra import with_pytest
 from sandbox.project_scan.sensitive import PATTERNS
 from sandbox.project_scan.sources import hosts_named
 from sandbox.project_scan.tools import TOOLS, Tool
@@ -47,7 +48,7 @@ class Part:
 
 
 @dataclass
-class Server:
+class McpServer:
     """An MCP server that a client of the project starts."""
 
     file: str
@@ -63,7 +64,7 @@ class Findings:
     parts: list[Part] = field(default_factory=list)
     agents: dict[str, list[str]] = field(default_factory=dict)
     clients: list[str] = field(default_factory=list)
-    servers: list[Server] = field(default_factory=list)
+    servers: list[McpServer] = field(default_factory=list)
     services: list[Service] = field(default_factory=list)
     secrets: dict[str, list[str]] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
@@ -110,6 +111,8 @@ def _parts(project: Project, directory: str, names: list[str]) -> Iterator[Part]
             continue
         languages.add(tool.language)
         tests = bool(tool.test) and _has_tests(project, directory, tool.language, here)
+        if tests and tool.name == "pip":
+            tool = with_pytest(tool, files[0], project.text(f"{directory}/{files[0]}"))
         yield Part(tool, directory, files, tests, hosts_named(project, directory, names))
 
 
@@ -160,17 +163,17 @@ def _ours(entry: dict[str, Any]) -> bool:
     return isinstance(words, list) and words[:1] == ["mcp"] and "wrap" not in words
 
 
-def _server(file: str, name: str, entry: Any) -> Server | None:
+def _server(file: str, name: str, entry: Any) -> McpServer | None:
     """Reads an entry. None: it makes no sense, or it starts `sandbox` already."""
     if not isinstance(entry, dict):
         return None
     command, words, variables = entry.get("command"), entry.get("args", []), entry.get("env", {})
     if command is None and isinstance(entry.get("url"), str):
-        return Server(file, name, [], [])
+        return McpServer(file, name, [], [])
     if not isinstance(command, str) or not command or command.rpartition("/")[2] == "sandbox":
         return None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         return None
     if len(name) + len(command) + sum(map(len, words)) > LONGEST:
         return None
-    return Server(file, name, [command, *words], sorted(variables)[:20] if isinstance(variables, dict) else [])
+    return McpServer(file, name, [command, *words], sorted(variables)[:20] if isinstance(variables, dict) else [])

@@ -14,7 +14,7 @@ from sandbox.registry.status import CRASHED, RUNNING, STOPPED, mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block us
@@ -114,9 +114,10 @@ def entries(home: str) -> list[Entry]:
     return found
 
 
-def find(home: str, wanted: str) -> Entry:
-    """The sandbox whose id is or begins with `wanted` (with or without "vm-"). Raises NotFound."""
-    matching = [name for name in names(home) if name == wanted or name.startswith((wanted, f"vm-{wanted}"))]
+def find(home: str, wanted: str, may_see: Callable[[str], bool] = lambda id: True) -> Entry:
+    """The sandbox whose id is or begins with `wanted` (with or without "vm-"). To who may not see one, there is none.
+    Raises NotFound."""
+    matching = [name for name in names(home) if name.startswith((wanted, f"vm-{wanted}")) and may_see(name)]
     if wanted in matching:
         matching = [wanted]
     if not wanted or not matching:

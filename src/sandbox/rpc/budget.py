@@ -11,18 +11,18 @@ from sandbox.rpc.errors import Fault
 REQUESTS = 2048  # of one connection
 BYTES = 128 * 2**20  # of one connection
 ALL_BYTES = 512 * 2**20  # of all of them together
-NO_ROOM = Message("too much data under way; wait for answers first")
+NO_ROOM = Message("too much data in flight; wait for answers first")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
 
 
-class Budget:
+class ByteBudget:
     """A number of bytes to share. A request that does not fit is refused, not queued: a queued `cancel` might wait for
     the very command that it is to cancel."""
 
-    def __init__(self, limit: int = BYTES, shared: Budget | None = None) -> None:
+    def __init__(self, limit: int = BYTES, shared: ByteBudget | None = None) -> None:
         """Everything that is taken here is also taken from `shared`, if given."""
         self._left = limit
         self._shared = shared
@@ -59,7 +59,7 @@ class Budget:
 class Hold:
     """Bytes taken from a budget."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self._size = 0
 

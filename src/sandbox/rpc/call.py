@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, UnsetType
 
 from sandbox.rpc import errors
+from sandbox.rpc.budget import ByteBudget, Hold
 from sandbox.rpc.errors import Fault
 from sandbox.rpc.flow import Credit
 from sandbox.rpc.lines import Writer
@@ -18,22 +19,31 @@ from sandbox.rpc.request_order import Turn
 if TYPE_CHECKING:
     from sandbox.protocols import Process
 
-STREAMS = ("exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial")
+STREAMS = ("exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial", "view", "gate")
 _WAITING_INPUT = 16 * 2**20  # bytes that a command was sent and has not read yet
+_ENTRY = 512  # what a piece of input takes besides: it may be empty
 
 
 class Call:
     """A request: where its answers go and, if it runs one, its command or connection."""
 
     def __init__(
-        self, writer: Writer, id: int | str | UnsetType, method: str, turn: Turn, free: Callable[[Call], None]
+        self,
+        writer: Writer,
+        id: int | str | UnsetType,
+        method: str,
+        turn: Turn,
+        free: Callable[[Call], None],
+        held: Hold,
+        budget: ByteBudget,
     ) -> None:
         self.id = id
         self.turn = turn
         self.method = method
         self.cancelled = False
         self.credit = Credit()
-        self.inputs = Inputs()
+        self._held = held  # what it takes of the connection's memory, until it is answered
+        self.inputs = Inputs(budget)
         self.before_input: Turn | None = None  # of a request that must take effect before input that was sent after it
         self._writer = writer
         self._free = free
@@ -54,6 +64,10 @@ class Call:
         while left and (size := self.credit.take(len(left))):
             self.piece({name: left[:size]})
             left = left[size:]
+
+    def holds(self, size: int) -> bool:
+        """Takes `size` more bytes of memory for the answer. False when the connection has no more."""
+        return self._held.grow(size)
 
     def reply(self, result: dict[str, Any]) -> None:
         """Sends the last, or only, result."""
@@ -114,13 +128,14 @@ class Call:
         self.inputs.close()
 
 
-_Input = tuple[bytes, bool, Callable[[Exception | None], None], Turn | None]
+_Input = tuple[bytes, bool, Callable[[Exception | None], None], Turn | None, Hold]
 
 
 class Inputs:
     """Input that a command has not been given yet, in the order in which it was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
         self._queue: deque[_Input] = deque()
         self._held = 0
         self._changed = Condition()
@@ -134,25 +149,27 @@ class Inputs:
                 raise Fault(errors.NO_SUCH_REQUEST, "the command reads no more input")
             if self._held + len(data) > _WAITING_INPUT:
                 raise Fault(errors.BUSY, "the command does not read its input; wait for the answer to each `input`")
+            hold = self._budget.hold(len(data) + _ENTRY)
             self._held += len(data)
-            self._queue.append((data, end, answer, after))
+            self._queue.append((data, end, answer, after, hold))
             self._changed.notify()
 
     def feed(self, write: Callable[[bytes], object], finish: Callable[[], object]) -> None:
         """Writes all queued input until the end of input (then calls `finish`) or `close`."""
         try:
             while (one := self._next()) is not None:
-                data, end, answer, after = one
-                if after is not None:
-                    after.over.wait()
-                try:
-                    if data:
-                        write(data)
-                    if end:
-                        finish()
-                except (OSError, ValueError) as problem:  # ValueError: closed meanwhile
-                    answer(problem if isinstance(problem, OSError) else _no_more_input())
-                    return
+                data, end, answer, after, hold = one
+                with hold:
+                    if after is not None:
+                        after.over.wait()
+                    try:
+                        if data:
+                            write(data)
+                        if end:
+                            finish()
+                    except (OSError, ValueError) as problem:  # ValueError: closed meanwhile
+                        answer(problem if isinstance(problem, OSError) else _no_more_input())
+                        return
                 answer(None)
                 if end:
                     return
@@ -165,7 +182,8 @@ class Inputs:
             self._closed = True
             left, self._queue = self._queue, deque()
             self._changed.notify()
-        for _, _, answer, _ in left:
+        for _, _, answer, _, hold in left:
+            hold.release()
             answer(_no_more_input())
 
     def _next(self) -> _Input | None:

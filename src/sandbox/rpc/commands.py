@@ -10,7 +10,7 @@ import socket
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from sandbox.errors import SandboxClosed
+from sandbox.errors import InvalidArgument, SandboxClosed
 from sandbox.result import ExecResult, Output
 from sandbox.rpc import errors
 from sandbox.rpc import messages as m
@@ -60,6 +60,8 @@ def exec(call: Call, sandbox: Sandbox, asked: m.Exec) -> dict[str, Any]:
     with start(sandbox, asked) as process:
         call.runs(process, process.kill)
         for chunk in process.chunks():
+            if not call.holds(output.keeps(chunk)):
+                output.stop()
             output.add(chunk)
             if call.gone:
                 process.kill()
@@ -105,7 +107,7 @@ def _talk(call: Call, process: Process, *, kept: bool) -> dict[str, Any]:
             _send(call, process)
         except SandboxClosed:
             if kept and (call.cancelled or call.gone):
-                raise Fault(errors.CANCELLED, "left; the command runs on") from None
+                raise Fault(errors.CANCELLED, "left; the command keeps running") from None
             raise
         finally:
             call.inputs.close()
@@ -157,7 +159,28 @@ def dial(call: Call, sandbox: Sandbox, asked: m.Dial) -> dict[str, Any]:
     still send.
     """
     call.credit.start(asked.credit)
-    with sandbox.dial(port=asked.port, address=asked.address) as line:
+    return _carry(call, sandbox.dial(port=asked.port, address=asked.address))
+
+
+def view(call: Call, sandbox: Sandbox, asked: m.View) -> dict[str, Any]:
+    """`view`: as `dial`, to the screen's VNC server."""
+    call.credit.start(asked.credit)
+    return _carry(call, sandbox.desktop._look(asked.control))
+
+
+def gate(call: Call, sandbox: Sandbox, asked: m.Gate) -> dict[str, Any]:
+    """`gate`: as `dial`, to what carries tenants' connections; for a client whose `create` told of a gate."""
+    from sandbox.network.forwarded_gate import ForwardedGate
+
+    if not isinstance(sandbox._gate_thread, ForwardedGate):
+        raise InvalidArgument("this sandbox has its gate here")
+    call.credit.start(asked.credit)
+    return _carry(call, sandbox._gate_thread.connect())
+
+
+def _carry(call: Call, connected: socket.socket) -> dict[str, Any]:
+    """Passes a connection's bytes on in both directions until it has ended."""
+    with connected as line:
 
         def leave() -> None:
             call.inputs.close()

@@ -60,7 +60,7 @@ class Received(msgspec.Struct):
 _LARGE = 2**16
 
 
-class Kept(Protocol):
+class DescriptorOwner(Protocol):
     """The object that owns a connection's descriptors, such as a socket."""
 
     def shutdown(self, how: int, /) -> None:
@@ -78,7 +78,7 @@ class Connection:
         source: int | Callable[[], bytes],
         sink: int | Callable[[memoryview], int],
         finish: Callable[[], object],
-        kept: Kept | None = None,
+        kept: DescriptorOwner | None = None,
     ) -> None:
         """`source` and `sink` are descriptors, or functions as `lines` and `Writer` take them; `kept` owns them."""
         self.events = ClientEvents()
@@ -151,7 +151,7 @@ class Connection:
         with self.stream(method, params) as stream:
             return stream.last(kind)
 
-    def stream(self, method: str, params: dict[str, Any]) -> Stream:
+    def stream(self, method: str, params: dict[str, Any]) -> AnswerStream:
         """Sends a request with many answers. Raises SandboxClosed."""
         answers: SimpleQueue[_Answer | _Large | None] = SimpleQueue()
         with self._lock:
@@ -161,11 +161,11 @@ class Connection:
             id = self._next
             self._waiting[id] = answers
         self._writer.send({"jsonrpc": "2.0", "method": method, "params": params, "id": id})
-        return Stream(self, id, answers)
+        return AnswerStream(self, id, answers)
 
     def pipelined(self, requests: Iterable[tuple[str, dict[str, Any]]], ahead: int, kind: Any = Any) -> Iterator[Any]:
         """The answers to many requests in order, with at most `ahead` requests unanswered at a time."""
-        under_way: deque[Stream] = deque()
+        under_way: deque[AnswerStream] = deque()
         try:
             for method, params in requests:
                 under_way.append(self.stream(method, params))
@@ -271,7 +271,7 @@ class Connection:
         self._writer.send({"jsonrpc": "2.0", "result": result, "id": asked.id})
 
 
-class Stream:
+class AnswerStream:
     """The answers to one request."""
 
     def __init__(self, connection: Connection, id: int, answers: SimpleQueue[_Answer | _Large | None]) -> None:

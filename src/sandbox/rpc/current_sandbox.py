@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import SandboxClosed
 from sandbox.rpc import errors
-from sandbox.rpc.budget import ALL_BYTES, Budget
+from sandbox.rpc.budget import ALL_BYTES, ByteBudget
 from sandbox.rpc.errors import Fault
+from sandbox.rpc.pools import RpcPool
 
 if TYPE_CHECKING:
+    from sandbox.rpc.messages import PoolOpen
     from sandbox.sandbox import Sandbox
     from sandbox.sandboxes import Sandboxes
 
@@ -21,7 +23,8 @@ class CurrentSandbox:
 
     def __init__(self, sandbox: Sandbox | None = None, sandboxes: Sandboxes | None = None) -> None:
         """`create` uses `sandboxes` to make one; without it, `sandbox` must be given."""
-        self.budget: Budget = Budget(ALL_BYTES)
+        self.budget: ByteBudget = ByteBudget(ALL_BYTES)
+        self.pool = RpcPool()
         self._sandbox = sandbox
         self._sandboxes = sandboxes
         self._expected = 0
@@ -40,6 +43,10 @@ class CurrentSandbox:
     def restore(self, name: str, config: Mapping[str, Any], hooks: object | None = None) -> Sandbox:
         """Starts it from a checkpoint. Raises Fault when there is one already, and what `Sandbox.restore` raises."""
         return self._start(lambda sandboxes: sandboxes.restore(name, config, hooks=hooks))
+
+    def open_pool(self, asked: PoolOpen) -> dict[str, Any]:
+        """Begins to build a pool of sandboxes beside the one here. Raises Fault, and what `Pool` raises."""
+        return self.pool.open(self._sandboxes, asked)
 
     def _start(self, start: Callable[[Sandboxes], Sandbox]) -> Sandbox:
         with self._creating:
@@ -77,5 +84,6 @@ class CurrentSandbox:
             while self._expected:
                 self._changed.wait()
             sandbox = self._sandbox
+        self.pool.close(everything=True)
         if sandbox is not None:
             sandbox.close()

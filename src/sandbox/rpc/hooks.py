@@ -7,7 +7,7 @@ time refuses. The first half of this file is the server's (`remote_hooks`), the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
@@ -72,8 +72,16 @@ class _Message(Protocol):
     body: bytes
 
 
-def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
-    """An object with the hooks that the client says it has. Raises ConfigError for an unknown name, and Fault."""
+class _Gate(msgspec.Struct, forbid_unknown_fields=True):
+    certificate: Annotated[str, msgspec.Meta(max_length=2**20)]
+    intercepts: bool = False
+
+
+def remote_hooks(asked: object, ask: Ask, gate: object | None = None) -> SimpleNamespace:
+    """An object with the hooks that the client says it has, and what it says about its gate.
+
+    Raises ConfigError for an unknown name, and Fault.
+    """
     if not isinstance(asked, dict):
         raise Fault(errors.INVALID_PARAMS, "hooks must be an object, not {kind}", kind=type(asked).__name__)
     hooks = SimpleNamespace()
@@ -87,6 +95,14 @@ def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
         hook = _HTTP[name](ask, options.body) if name in _HTTP else _file_hook(ask, name)
         hook.__qualname__ = name  # what a refusal names
         setattr(hooks, name, hook)
+    if gate is not None:
+        from sandbox.network.forwarded_gate import ClientGate
+
+        try:
+            told = msgspec.convert(gate, _Gate)
+        except msgspec.ValidationError as problem:
+            raise Fault(errors.INVALID_PARAMS, "gate: {problem}", problem=problem) from None
+        hooks.client_gate = ClientGate(told.certificate.encode(), told.intercepts)
     return hooks
 
 
@@ -190,11 +206,13 @@ def _change(message: _Message, changed: _Changes) -> None:
 # -- a Python client's half
 
 
-def named(hooks: object) -> dict[str, Any]:
-    """An object's hooks, as `create` takes them. Raises ConfigError for a method whose name looks like a hook's."""
+def named(hooks: object, only: Sequence[str] | None = None) -> dict[str, Any]:
+    """An object's hooks, or `only` these, as `create` takes them. Raises ConfigError for a method whose name looks like
+    a hook's."""
     from sandbox.hook_names import names_of
 
-    return {name: {"body": True} if name in ("on_request", "on_response") else {} for name in names_of(hooks)}
+    names = names_of(hooks) if only is None else only
+    return {name: {"body": True} if name in ("on_request", "on_response") else {} for name in names}
 
 
 def answer(hooks: object, params: dict[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from sandbox.guest import frames
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.plain_words import with_defaults, without_shell
 from sandbox.processes import Launched
-from sandbox.rpc.accept_errors import TEMPORARY
 from sandbox.rpc.same_user import same_user
+from sandbox.sockets import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

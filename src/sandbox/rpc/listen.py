@@ -13,7 +13,7 @@ from _weakref import ref
 
 from sandbox import sockets as socket
 from sandbox.readiness import Watch
-from sandbox.rpc.accept_errors import TEMPORARY
+from sandbox.sockets import TEMPORARY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _CONNECTIONS = 64
 _LAST_ANSWERS = 1.0  # seconds
 
 
-class Listener:
+class SocketListener:
     """Accepts connections on `path` until `close`."""
 
     def __init__(self, path: str, sandbox: Sandbox) -> None:
@@ -114,7 +114,7 @@ class Listener:
 
     def _serve(self, connection: StandardSocket, sandbox: Sandbox) -> None:
         from sandbox.rpc.current_sandbox import CurrentSandbox
-        from sandbox.rpc.session import Session
+        from sandbox.rpc.session import RpcSession
 
         try:
             with self._lock:
@@ -122,7 +122,7 @@ class Listener:
                     self._current = CurrentSandbox(sandbox)
                 current = self._current
             try:
-                session = Session(connection.fileno(), connection.fileno(), current)
+                session = RpcSession(connection.fileno(), connection.fileno(), current)
             except OSError:
                 return  # out of descriptors: closing tells the client
             unsubscribe = sandbox.on_event(session.events.put)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -107,6 +108,19 @@ class Dial(Struct, forbid_unknown_fields=True):
     credit: Bytes | None = None
 
 
+class Gate(Struct, forbid_unknown_fields=True):
+    """`gate`: the stream that carries tenants' connections to the gate of the client."""
+
+    credit: Bytes | None = None
+
+
+class View(Struct, forbid_unknown_fields=True):
+    """`view`: a connection to the screen, in VNC's protocol. `control` is for the record."""
+
+    control: bool = False
+    credit: Bytes | None = None
+
+
 class More(Struct, forbid_unknown_fields=True):
     """`more`: the client takes `bytes` more of the output of `request`."""
 
@@ -183,10 +197,11 @@ class Rename(Struct, forbid_unknown_fields=True):
 
 
 class Apply(Struct, forbid_unknown_fields=True):
-    """`apply`: all changes, or those at or below `paths`."""
+    """`apply`: all changes, or those at or below `paths`. `reviewed`: by which `sandbox apply` knows what it showed."""
 
     paths: list[Path] | None = None
     overwrite: bool = False
+    reviewed: str | None = None
 
 
 class Extend(Struct, forbid_unknown_fields=True):
@@ -208,12 +223,36 @@ class Fork(Struct, forbid_unknown_fields=True):
     n: int = 1
 
 
+class PlacedFork:
+    """`fork` where somebody else decides whether there is room: `start` makes `n` of them and returns their ids."""
+
+    def __init__(self, n: int, start: Callable[[int], list[str]]) -> None:
+        self.n, self.start = n, start
+
+
 class Restore(Struct, forbid_unknown_fields=True):
     """`restore`: from this checkpoint, with what it does not hold."""
 
     checkpoint: str
     config: dict[str, Any] = {}
     hooks: Any = None
+
+
+class PoolOpen(Struct, forbid_unknown_fields=True):
+    """`pool_open`: of which sandboxes, and how many."""
+
+    config: dict[str, Any] = {}
+    size: int = 4
+    late_project: bool = False
+    max_age: float | None = None
+
+
+class PoolGet(Struct, forbid_unknown_fields=True):
+    """`pool_get`: what the sandbox gets only now."""
+
+    project: str | None = None
+    secrets: dict[str, Any] | None = None
+    environment: dict[str, str] | None = None
 
 
 class AllowHost(Struct, forbid_unknown_fields=True):

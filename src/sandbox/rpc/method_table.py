@@ -17,11 +17,11 @@ from sandbox.rpc.hooks import remote_hooks
 from sandbox.rpc.lines import CONTENT_LIMIT
 
 if TYPE_CHECKING:
-    from sandbox.rpc.session import Session
+    from sandbox.rpc.session import RpcSession
     from sandbox.sandbox import Sandbox
 
 Answer = dict[str, Any] | None  # None: the method has answered already, or will
-Run = Callable[["Session", Call, Any], Answer]
+Run = Callable[["RpcSession", Call, Any], Answer]
 
 
 class RpcMethod:
@@ -53,34 +53,36 @@ class RpcMethod:
 # -- the session
 
 
-def _create(session: Session, call: Call, config: dict[str, Any]) -> Answer:
-    asked = config.pop("hooks", None)
-    hooks = remote_hooks(asked, session.hooks.hook) if asked is not None else None
+def _create(session: RpcSession, call: Call, config: dict[str, Any]) -> Answer:
+    asked, gate = config.pop("hooks", None), config.pop("gate", None)
+    hooks = None
+    if asked is not None or gate is not None:
+        hooks = remote_hooks({} if asked is None else asked, session.hooks.hook, gate)
     sandbox = session.current.create(config, hooks)
     sandbox.on_event(session.events.put)
     return methods.info(sandbox, m.Nothing())
 
 
-def _restore(session: Session, call: Call, asked: m.Restore) -> Answer:
+def _restore(session: RpcSession, call: Call, asked: m.Restore) -> Answer:
     hooks = remote_hooks(asked.hooks, session.hooks.hook) if asked.hooks is not None else None
     sandbox = session.current.restore(asked.checkpoint, asked.config, hooks)
     sandbox.on_event(session.events.put)
     return methods.info(sandbox, m.Nothing())
 
 
-def _close(session: Session, call: Call, asked: m.Close) -> Answer:
+def _close(session: RpcSession, call: Call, asked: m.Close) -> Answer:
     session.finish(call, asked.grace)
     return None
 
 
-def _asks(session: Session, call: Call, asked: m.Asks) -> Answer:
+def _asks(session: RpcSession, call: Call, asked: m.Asks) -> Answer:
     sandbox = session.current.sandbox()
     if asked.watch:
         session.watch(sandbox)
     return {"asks": [dict(one) for one in sandbox.asks()]}
 
 
-def _launcher(session: Session, call: Call, asked: m.Nothing) -> Answer:
+def _launcher(session: RpcSession, call: Call, asked: m.Nothing) -> Answer:
     from sandbox.rpc.launches import Launches
 
     sandbox = session.current.sandbox()
@@ -89,10 +91,19 @@ def _launcher(session: Session, call: Call, asked: m.Nothing) -> Answer:
     return answer
 
 
+def _pool_get(session: RpcSession, call: Call, asked: m.PoolGet) -> Answer:
+    return session.current.pool.get(asked)
+
+
+def _pool_close(session: RpcSession, call: Call, asked: m.Nothing) -> Answer:
+    session.current.pool.close(everything=False)
+    return {}
+
+
 # -- other requests
 
 
-def _input(session: Session, call: Call, asked: m.Input) -> Answer:
+def _input(session: RpcSession, call: Call, asked: m.Input) -> Answer:
     def answer(problem: Exception | None) -> None:
         if problem is None:
             call.reply({})
@@ -104,22 +115,22 @@ def _input(session: Session, call: Call, asked: m.Input) -> Answer:
     return None
 
 
-def _more(session: Session, call: Call, asked: m.More) -> Answer:
+def _more(session: RpcSession, call: Call, asked: m.More) -> Answer:
     session.call(asked.request).credit.add(asked.bytes)
     return {}
 
 
-def _cancel(session: Session, call: Call, asked: m.Cancel) -> Answer:
+def _cancel(session: RpcSession, call: Call, asked: m.Cancel) -> Answer:
     session.call(asked.request).cancel()
     return {}
 
 
-def _resize(session: Session, call: Call, asked: m.Resize) -> Answer:
+def _resize(session: RpcSession, call: Call, asked: m.Resize) -> Answer:
     session.call(asked.request).process().resize(asked.rows, asked.cols)
     return {}
 
 
-def _signal(session: Session, call: Call, asked: m.Signal) -> Answer:
+def _signal(session: RpcSession, call: Call, asked: m.Signal) -> Answer:
     session.call(asked.request).process().signal(_number(asked.signal))
     return {}
 
@@ -142,7 +153,7 @@ def _number(named: int | str) -> int:
 def _plain(method: methods.Method) -> RpcMethod:
     """A method with one answer."""
 
-    def run(session: Session, call: Call, asked: Any) -> Answer:
+    def run(session: RpcSession, call: Call, asked: Any) -> Answer:
         result = method.run(session.current.sandbox(), asked)
         if isinstance(result, methods.FileContent):
             with result:
@@ -152,7 +163,7 @@ def _plain(method: methods.Method) -> RpcMethod:
     return RpcMethod(method.params, run)
 
 
-def _send_content(session: Session, call: Call, content: methods.FileContent) -> Answer:
+def _send_content(session: RpcSession, call: Call, content: methods.FileContent) -> Answer:
     if content.length > CONTENT_LIMIT:  # more than the file may have
         content.length = min(content.length, max(0, content.size - content.offset))
     if content.length > CONTENT_LIMIT:
@@ -185,6 +196,8 @@ METHODS: dict[str, RpcMethod] = {
     "exec_tty": _stream(m.ExecTty, commands.exec_tty),
     "connect": _stream(m.Connect, commands.connect),
     "dial": _stream(m.Dial, commands.dial),
+    "view": _stream(m.View, commands.view),
+    "gate": _stream(m.Gate, commands.gate),
     "input": RpcMethod(m.Input, _input, inline=True),
     "more": RpcMethod(m.More, _more, inline=True),
     "resize": RpcMethod(m.Resize, _resize, before_input=True),
@@ -193,5 +206,9 @@ METHODS: dict[str, RpcMethod] = {
     **{name: _plain(method) for name, method in methods.METHODS.items()},
     "asks": RpcMethod(m.Asks, _asks),
     "launcher": RpcMethod(m.Nothing, _launcher),
+    "pool_open": RpcMethod(m.PoolOpen, lambda session, call, asked: session.current.open_pool(asked)),
+    "pool_get": RpcMethod(m.PoolGet, _pool_get, unordered=True),
+    "pool_stats": RpcMethod(m.Nothing, lambda session, call, asked: session.current.pool.stats()),
+    "pool_close": RpcMethod(m.Nothing, _pool_close),
     "close": RpcMethod(m.Close, _close, unordered=True),
 }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sandbox.sandbox import Sandbox
     from sandbox.vfs.changes import Change
-    from sandbox.vfs.file_state import State
+    from sandbox.vfs.file_state import FileState
 
 Result = dict[str, Any]
 
@@ -85,8 +85,10 @@ def checkpoint(sandbox: Sandbox, asked: m.SaveAs) -> Result:
     return dict(sandbox.checkpoint(asked.name))
 
 
-def fork(sandbox: Sandbox, asked: m.Fork) -> Result:
+def fork(sandbox: Sandbox, asked: m.Fork | m.PlacedFork) -> Result:
     """Makes new sandboxes that continue from here; they end with this one."""
+    if isinstance(asked, m.PlacedFork):
+        return {"ids": asked.start(asked.n)}
     return {"ids": sandbox._keep_forks(asked.n)}
 
 
@@ -285,7 +287,7 @@ def _change(change: Change) -> Result:
     return plain | ({"notes": change.notes} if change.notes else {})
 
 
-def _state(state: State | None) -> Result | None:
+def _state(state: FileState | None) -> Result | None:
     if state is None:
         return None
     plain: Result = {"kind": state.kind, "mode": state.mode, "size": state.size}
@@ -294,7 +296,7 @@ def _state(state: State | None) -> Result | None:
 
 def apply(sandbox: Sandbox, asked: m.Apply) -> Result:
     """Carries changes over to the host's files."""
-    done = sandbox.apply(asked.paths, overwrite=asked.overwrite)
+    done = sandbox._apply_reviewed(asked.paths, asked.overwrite, asked.reviewed)
     refused = [{"path": path, "reason": reason} for path, reason in done.refused]
     return {"applied": done.applied, "refused": refused}
 

@@ -10,7 +10,7 @@ import msgspec
 from sandbox.process_view import ProcessView
 from sandbox.result import Chunk, ExecResult
 from sandbox.rpc import errors
-from sandbox.rpc.connection import Connection, Stream
+from sandbox.rpc.connection import AnswerStream, Connection
 from sandbox.rpc.errors import RpcError
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ _PIECE = 2**20
 class RemoteProcess(ProcessView):
     """A command that runs in the other process's sandbox. Closing it kills the command, unless it is kept."""
 
-    def __init__(self, connection: Connection, stream: Stream, *, tty: bool = False, announced: bool = True) -> None:
+    def __init__(
+        self, connection: Connection, stream: AnswerStream, *, tty: bool = False, announced: bool = True
+    ) -> None:
         """With `announced`, waits for a first answer that the command runs. Raises CommandError if it cannot run."""
         super().__init__(tty)
         self.joined = False

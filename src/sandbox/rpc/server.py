@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from sandbox.rpc.current_sandbox import CurrentSandbox
 from sandbox.rpc.lines import widen
-from sandbox.rpc.session import Session
+from sandbox.rpc.session import RpcSession
 from sandbox.sandboxes import Sandboxes
 
 
@@ -21,7 +21,7 @@ def serve(sandboxes: Sandboxes) -> int:
     signal.signal(signal.SIGTERM, _end)
     current = CurrentSandbox(sandboxes=sandboxes)
     try:
-        Session(source, sink, current).run()
+        RpcSession(source, sink, current).run()
     finally:
         current.close()
     return 0

@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from sandbox.errors import SandboxError
 from sandbox.rpc import errors
-from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
+from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, ByteBudget, Hold
 from sandbox.rpc.call import Call
 from sandbox.rpc.current_sandbox import CurrentSandbox
 from sandbox.rpc.errors import Fault
@@ -37,7 +37,7 @@ _LAST_EVENTS = 1.0  # seconds that the client has to read its last events
 _LAST_ANSWERS = 1.0  # seconds that running requests have to report that the sandbox was closed
 
 
-class Session:
+class RpcSession:
     """Serves one connection until it ends."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Session:
     ) -> None:
         """`check(method, params)` returns the parameters to use. It raises Fault for what this client may not do."""
         self.current: CurrentSandbox = current
-        self.budget = Budget(BYTES, current.budget)
+        self.budget = ByteBudget(BYTES, current.budget)
         self.writer = Writer(sink)
         self.events = EventQueue(self._send_event, "sandbox-rpc-events")
         self.hooks = ReverseCalls(self.writer)
@@ -173,7 +173,7 @@ class Session:
             self._answer(message, errors.to_fault(refused))
             return
         try:
-            call = self._admitted(message, method)
+            call = self._admitted(message, method, held)
         except Fault as refused:
             held.release()
             self._answer(message, refused)
@@ -201,12 +201,12 @@ class Session:
             held.release()
             self._ended(call, Fault(errors.BUSY, "no further request can be run at the moment"))
 
-    def _admitted(self, message: Message, method: RpcMethod) -> Call:
+    def _admitted(self, message: Message, method: RpcMethod, held: Hold) -> Call:
         assert not isinstance(message.method, UnsetType)
         # A client's hook may itself use the sandbox: its requests must not wait for the one that waits for the hook.
         unordered = method.unordered or self.hooks.waiting
         turn = self._order.unordered() if unordered else self._order.next_turn()
-        call = Call(self.writer, message.id, message.method, turn, self._free)
+        call = Call(self.writer, message.id, message.method, turn, self._free, held, self.budget)
         try:
             self._register(call, message, method)
         except Fault:

@@ -17,19 +17,19 @@ from sandbox.errors import Message, SandboxError, message_of
 _DEEPEST = 8
 
 
-class Shown(str):
+class ShownValue(str):
     """A value whose type the wire does not carry: its text, and what `!r` shows."""
 
     __slots__ = ("_repr",)
     _repr: str
 
-    def __new__(cls, text: str, repr: str) -> Shown:
+    def __new__(cls, text: str, repr: str) -> ShownValue:
         shown = super().__new__(cls, text)
         shown._repr = repr
         return shown
 
-    def __reduce__(self) -> tuple[type[Shown], tuple[str, str]]:  # copied and pickled with both
-        return Shown, (str(self), self._repr)
+    def __reduce__(self) -> tuple[type[ShownValue], tuple[str, str]]:  # copied and pickled with both
+        return ShownValue, (str(self), self._repr)
 
     def __repr__(self) -> str:
         return self._repr
@@ -79,4 +79,4 @@ def _unpack(value: Any, depth: int) -> Any:
     if "template" in value:
         inner = unpack(value, depth)
         return Message(str(value["template"])) if inner is None else inner
-    return Shown(str(value.get("text", "")), str(value.get("repr", "")))
+    return ShownValue(str(value.get("text", "")), str(value.get("repr", "")))

@@ -1,21 +1,23 @@
-"""A connection to a port inside another process's sandbox, as a socket of this one."""
+"""A connection to a port, or to the screen, inside another process's sandbox, as a socket of this one."""
 
 from __future__ import annotations
 
 import select
 import socket
 from threading import Thread
+from typing import Any
 
 from sandbox.errors import SandboxError
-from sandbox.rpc.connection import Connection, Stream
+from sandbox.rpc.connection import AnswerStream, Connection
 
 WINDOW = 2**19
 _PIECE = 2**16
 
 
-def tunnel(connection: Connection, port: int, address: str) -> socket.socket:
-    """Connects, and returns our end; two threads relay its data over the connection. Raises OSError, SandboxError."""
-    stream = connection.stream("dial", {"port": port, "address": address, "credit": WINDOW})
+def tunnel(connection: Connection, method: str, asked: dict[str, Any]) -> socket.socket:
+    """Connects with `dial` or `view`, and returns our end; two threads relay its data over the connection. Raises
+    OSError, SandboxError."""
+    stream = connection.stream(method, {**asked, "credit": WINDOW})
     stream.next()
     ours, theirs = socket.socketpair()
     for carry in (_from_inside, _to_inside):
@@ -23,7 +25,7 @@ def tunnel(connection: Connection, port: int, address: str) -> socket.socket:
     return ours
 
 
-def _from_inside(connection: Connection, stream: Stream, line: socket.socket) -> None:
+def _from_inside(connection: Connection, stream: AnswerStream, line: socket.socket) -> None:
     try:
         while not (received := stream.next_received()).end:
             if received.eof:
@@ -38,7 +40,7 @@ def _from_inside(connection: Connection, stream: Stream, line: socket.socket) ->
         stream.close()
 
 
-def _to_inside(connection: Connection, stream: Stream, line: socket.socket) -> None:
+def _to_inside(connection: Connection, stream: AnswerStream, line: socket.socket) -> None:
     try:
         while data := line.recv(_PIECE):
             connection.call("input", {"request": stream.id, "data": data})

@@ -13,6 +13,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp
 
 from sandbox import __version__
+from sandbox.server.decoding import JsonRequest
 from sandbox.server.e2b import contexts as e2b_contexts
 from sandbox.server.e2b import control as e2b_control
 from sandbox.server.e2b import filesystem as e2b_filesystem
@@ -38,6 +39,7 @@ from sandbox.server.routes import (
     managers,
     metrics,
     network,
+    nodes,
     ports,
     rpc,
     sandboxes,
@@ -66,6 +68,7 @@ GROUPS = [
     sign,
     rpc,
     metrics,
+    nodes,
     tickets,
     dashboard,
     e2b_control,
@@ -89,6 +92,7 @@ def application(server: Server, more: Sequence[Any] = ()) -> ASGIApp:
             "reached": Provide(reached_by),
         },
         exception_handlers={Exception: answer},
+        request_class=JsonRequest,
         request_max_body_size=BODY_LIMIT,
         openapi_config=_openapi(),
         lifespan=[_lifespan(server)],

@@ -7,7 +7,9 @@ to be dropped when there are too many. Used only from the event loop.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import resource
+from functools import partial
 from typing import Any
 
 import h11
@@ -16,10 +18,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD = 10.0  # seconds from the connection, or from the last answer, to the end of the next request's head
 BODY = 30.0  # seconds without a byte of a body that a route waits for
 LEFTOVER = 5.0  # seconds for the rest of a body after the answer
+PEER = "sandbox.peer"  # in the scope: the digest of the client's certificate, where it showed one
 MOST = 4096  # connections; fewer where the machine allows fewer descriptors
 
 
-class Waiting:
+class IdleConnections:
     """The connections without a request in progress, oldest first."""
 
     def __init__(self, most: int | None = None) -> None:
@@ -44,11 +47,15 @@ class Waiting:
 class Bounded(H11Protocol):
     """One connection. `bounded` sets `waiting`, which all connections of a server share."""
 
-    waiting: Waiting
+    waiting: IdleConnections
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        peer = _peer(transport)
+        if peer:
+            self.app: Any = partial(_with_peer, self.app, peer)
+            self.ws_protocol_class = partial(_upgraded, self.ws_protocol_class, self.app)  # type: ignore[assignment]
         self.waiting.add(self)
         self.waiting.make_room(len(self.connections))
         self._limit(HEAD)
@@ -110,7 +117,25 @@ class Bounded(H11Protocol):
         self.waiting.discard(self)
 
 
+def _peer(transport: asyncio.BaseTransport) -> str:
+    line = transport.get_extra_info("ssl_object")
+    shown = line.getpeercert(binary_form=True) if line is not None else None
+    return hashlib.sha256(shown).hexdigest() if shown else ""
+
+
+async def _with_peer(app: Any, peer: str, scope: Any, receive: Any, send: Any) -> None:
+    scope[PEER] = peer
+    await app(scope, receive, send)
+
+
+def _upgraded(kind: Any, app: Any, **given: Any) -> Any:
+    """The protocol of a WebSocket that was an HTTP connection."""
+    made = kind(**given)
+    made.app = app
+    return made
+
+
 def bounded(most: int | None = None) -> type[asyncio.Protocol]:
     """The protocol class for the connections of one server."""
-    shared: dict[str, Any] = {"waiting": Waiting(most)}
+    shared: dict[str, Any] = {"waiting": IdleConnections(most)}
     return type("Connection", (Bounded,), shared)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sandbox.server.connections import PEER
 from sandbox.server.e2b.credentials import ONCE, Credentials, in_their_words
 from sandbox.server.e2b.hosts import base_name, route
 from sandbox.server.lasting import Lasting
-from sandbox.server.limits import Buckets
+from sandbox.server.limits import Buckets, UnderWay
 from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
 from sandbox.server.tickets import PROTOCOL, Tickets
@@ -50,6 +51,7 @@ class Front:
         self._app, self._e2b = app, e2b
         self._tokens, self._tickets = tokens, tickets
         self._lasting = Lasting(tokens)
+        self._under_way = UnderWay()
         self._hosts = hosts
         self._buckets = buckets
         self._answered = answered
@@ -61,15 +63,21 @@ class Front:
         send = route(scope, self._counting(send))
         try:
             self._admit(scope)
+            access: Access | None = scope[ACCESS]
+            if access is not None:
+                self._under_way.begin(access.token or access.name)
         except Refusal as refused:
             await _refuse(scope, receive, send, in_their_words(scope, refused))
             return
         sending = _with_headers(send) if scope["type"] == "http" else _refusing(send)
-        access: Access | None = scope[ACCESS]
         if access is None:
             await self._app(scope, receive, sending)
-        elif not await self._lasting.run(access, self._app(scope, receive, sending)):
-            await _hang_up(scope, send)
+            return
+        try:
+            if not await self._lasting.run(access, self._app(scope, receive, sending)):
+                await _hang_up(scope, send)
+        finally:
+            self._under_way.end(access.token or access.name)
 
     def _counting(self, send: Send) -> Send:
         async def sending(message: Any) -> None:
@@ -135,7 +143,7 @@ class Front:
                 return None
             access = self._tickets.redeem(offered[0][len(PROTOCOL) :])
             access = access if access is not None and self._tokens.lasts(access) else None
-        if access is None:
+        if access is None or (access.holder and access.holder != scope.get(PEER)):
             client = scope.get("client")
             self._buckets.penalty(f"wrong {client[0] if client else '-'}")
             raise _unauthorized("that token is not valid")

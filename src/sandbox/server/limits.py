@@ -10,7 +10,30 @@ RATE = 500.0  # requests per second …
 BURST = 1000.0  # … after a burst of this many
 WRONG_RATE = 0.5  # wrong tokens per second, from one address
 WRONG_BURST = 20.0
+AT_ONCE = 768  # requests of one token under way: a running command takes one of the server's 1024 threads
 _MOST = 10_000  # buckets kept
+
+
+class UnderWay:
+    """How many requests each token has under way, so that one cannot take everybody's threads. Used only from the event
+    loop."""
+
+    def __init__(self, most: int = AT_ONCE) -> None:
+        self._most = most
+        self._counts: dict[str, int] = {}
+
+    def begin(self, who: str) -> None:
+        """Counts one more. Raises Refusal when there are too many."""
+        count = self._counts.get(who, 0)
+        if count >= self._most:
+            raise Refusal(429, "too_many_requests", f"{count} requests of this token are under way")
+        self._counts[who] = count + 1
+
+    def end(self, who: str) -> None:
+        """One has ended."""
+        self._counts[who] -= 1
+        if not self._counts[who]:
+            del self._counts[who]
 
 
 class Buckets:

@@ -31,7 +31,11 @@ class Probe:
                 self._good, self._looked = not missing, time.monotonic()
                 for one in missing:
                     said = " ".join(_.text(part) for part in (one.name, one.detail, one.remedy) if part)
-                    print(_("no sandbox can be built here: {reason}").format(reason=said), file=sys.stderr, flush=True)
+                    print(
+                        _("no sandbox can be built on this machine: {reason}").format(reason=said),
+                        file=sys.stderr,
+                        flush=True,
+                    )
         return self._good
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from sandbox import client as rpc_client
 from sandbox.async_process import AsyncProcess
-from sandbox.client import Client
 from sandbox.rpc.commands import ended
+from sandbox.rpc.remote import RemoteProcess
 
 if TYPE_CHECKING:
     from sandbox.protocols import Process
@@ -27,10 +26,9 @@ async def begin(server: Server, reached: Reached, asked: Exec) -> AsyncProcess:
 
 def _begin(reached: Reached, asked: Exec) -> Process:
     sandbox = reached.sandbox
-    if isinstance(sandbox, Client):
-        words = rpc_client._asked(asked.command, None, asked.cwd, asked.env, asked.timeout)
-        return sandbox._streamed(words | rpc_client._input(asked.input, None))
     process = sandbox._begin(asked.command, asked.cwd, env=asked.env, input=asked.input, timeout=asked.timeout)
+    if isinstance(process, RemoteProcess):
+        return process
     try:
         process.wait_started()
     except BaseException:

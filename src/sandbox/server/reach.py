@@ -183,13 +183,15 @@ class Reach:
             raise NotFound("no sandbox {wanted!r}; see `sandbox list`", wanted=id)
         return found
 
+    def seen_by(self, access: Access, id: str) -> bool:
+        """Whether a token may know of the sandbox of that (whole) id."""
+        return access.reaches(id, self.name_of(id))
+
     def _attach(self, id: str, access: Access) -> Reached:
         from sandbox.config.home import home
         from sandbox.registry.registry import find
 
-        entry = find(home(), self._names.get(id, id))
-        if self.held(entry.id) or not access.reaches(entry.id, self.name_of(entry.id)):
-            raise NotFound("no sandbox {wanted!r}; see `sandbox list`", wanted=id)
+        entry = find(home(), self._names.get(id, id), lambda one: not self.held(one) and self.seen_by(access, one))
         known = self.known(entry.id)
         if known is not None:
             return known

@@ -27,13 +27,15 @@ VERBS = {
 }
 OWNER = frozenset(VERBS) - {"sign"}  # for a person, who approves what programs ask for
 ALL = "*"
+LEASE = "lease"  # the surface of a token that may create one sandbox and then use that one
 NOT_PER_SANDBOX = ("create", "host", "panic", "sign", "approve")  # these reach beyond any one sandbox
 
 
 class Access(msgspec.Struct, frozen=True):
     """Who sent a request: the token's name, verbs, sandboxes (ids or names; empty means all of them) and id.
 
-    With a `surface`, only routes of that surface accept it (`opt={"surface": …}`).
+    With a `surface`, only routes of that surface accept it (`opt={"surface": …}`). With a `holder`, it is valid only
+    over TLS with the client certificate of that digest.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Access(msgspec.Struct, frozen=True):
     sandboxes: frozenset[str] = frozenset()
     token: str = ""
     surface: str = ""
+    holder: str = ""
 
     def may(self, verb: str) -> bool:
         if verb == "sign" and "approve" in self.scopes:
@@ -49,7 +52,8 @@ class Access(msgspec.Struct, frozen=True):
 
     def reaches(self, *names: str) -> bool:
         """Whether it covers a sandbox with any of these ids or names. An empty name (an unnamed one) never matches."""
-        return not self.sandboxes or any(one in self.sandboxes for one in names if one)
+        everything = not self.sandboxes and self.surface != LEASE  # a lease covers none until its sandbox exists
+        return everything or any(one in self.sandboxes for one in names if one)
 
 
 def read(words: list[str]) -> frozenset[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,18 +15,19 @@ from sandbox.config.home import home
 from sandbox.errors import Denied
 from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
+from sandbox.server.capacity import Places
 from sandbox.server.e2b.credentials import Credentials
 from sandbox.server.e2b.state import E2b
-from sandbox.server.places import Places
 from sandbox.server.probing import Probe
 from sandbox.server.reach import Reach, nobody_holds
-from sandbox.server.ready import Ready
+from sandbox.server.ready_pool import Ready
 from sandbox.server.tail import Tail
 from sandbox.server.tickets import Tickets
 from sandbox.server.token_file import Given
 from sandbox.server.tokens import Tokens
 
 if TYPE_CHECKING:
+    from sandbox.sandbox import Sandbox
     from sandbox.sandboxes import Sandboxes
     from sandbox.server.settings import Settings
 
@@ -81,16 +83,25 @@ class Server:
                 one.cancel()
         return not self.draining.is_set()
 
-    def lease(self, token: str) -> None:
-        """Call before creating a sandbox with this token. A leased token is good for one. Raises Denied after that."""
+    @contextmanager
+    def leasing(self, token: str) -> Iterator[list[Sandbox]]:
+        """Around the creation of a sandbox with this token: put it into the list. A leased token is good for one, and
+        may try again when that failed. Raises Denied after the first."""
+        self._lease(token)
+        made: list[Sandbox] = []
+        try:
+            yield made
+        finally:
+            self._leased(token, made[0].id if made else None)
+
+    def _lease(self, token: str) -> None:
         with self._leasing:
             if self.leases.get(token) == "":
                 self.leases[token] = "…"
             elif token in self.leases:
                 raise Denied("lease", "this token was for one sandbox")
 
-    def leased(self, token: str, sandbox: str | None) -> None:
-        """Call after the attempt, with the new sandbox's id; None means it failed, and the token may try again."""
+    def _leased(self, token: str, sandbox: str | None) -> None:
         with self._leasing:
             if token in self.leases:
                 self.leases[token] = sandbox or ""

@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, kw_only=True):
     wait: float = 30.0  # … this many seconds, and is then answered with 429
     token_file: str | None = None
     pool: int = 0  # how many sandboxes are kept ready
+    cluster: Any = None  # a function that describes a cluster, for /v1/nodes
     manager: dict[str, Any] = {}  # SandboxManagerConfig of the default managed sandbox
 
     def project(self, wanted: str) -> str:

@@ -30,8 +30,11 @@ _FILE = "tokens.json"
 LONGEST = 128  # characters of a token that are hashed
 
 
-class Token(msgspec.Struct, forbid_unknown_fields=True):
-    """One token, as it is stored. `id` is for people; `hash` is the SHA-256 of the token."""
+class Token(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One token, as it is stored. `id` is for people; `hash` is the SHA-256 of the token.
+
+    With a `surface`, only routes of that surface accept it; with a `holder`, only who has that certificate can use it.
+    """
 
     id: str
     name: str
@@ -40,10 +43,13 @@ class Token(msgspec.Struct, forbid_unknown_fields=True):
     sandboxes: list[str]
     created: int
     expires: int | None = None
+    surface: str = ""
+    holder: str = ""
 
     @property
     def access(self) -> Access:
-        return Access(self.name or self.id, frozenset(self.scopes), frozenset(self.sandboxes), self.id)
+        scopes, sandboxes = frozenset(self.scopes), frozenset(self.sandboxes)
+        return Access(self.name or self.id, scopes, sandboxes, self.id, self.surface, self.holder)
 
 
 class Tokens:
@@ -66,6 +72,8 @@ class Tokens:
         sandboxes: list[str] | None = None,
         lifetime: float | None = None,
         passing: bool = False,
+        surface: str = "",
+        holder: str = "",
     ) -> tuple[str, Token]:
         """Makes a token. Its text is returned here and stored nowhere. A `passing` token exists only in this object.
 
@@ -79,10 +87,10 @@ class Tokens:
         now = int(time.time())
         made = Token(
             secrets.token_hex(4), name, hashed(text), sorted(scopes), sandboxes or [], now,
-            None if lifetime is None else now + int(lifetime),
+            None if lifetime is None else now + int(lifetime), surface, holder,
         )  # fmt: skip
         if passing:
-            self._passing.append(made)
+            self._passing = [one for one in self._passing if not _over(one)] + [made]
             return text, made
         with self._changing() as tokens:
             tokens.append(made)
@@ -107,7 +115,7 @@ class Tokens:
         self._passing = [one for one in self._passing if one.id != id]
 
     def bind(self, id: str, sandbox: str) -> None:
-        """Adds `sandbox` to the sandboxes of a passing token, which had all of them before."""
+        """Adds `sandbox` to the sandboxes of a passing token."""
         for one in self._passing:
             if one.id == id:
                 one.sandboxes = [*one.sandboxes, sandbox]

@@ -1,4 +1,5 @@
-"""The interpreters that a session can have: Python (a Jupyter kernel where there is one), Node.js, bash."""
+"""The interpreters that a session can have: Python (a Jupyter kernel where there is one), Node.js, TypeScript on it,
+bash."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ import shlex
 from sandbox.errors import GuestError, InvalidArgument
 from sandbox.protocols import Process
 from sandbox.sessions.result import CodeFailure
-from sandbox.sessions.session import CodeSession, DriverSession, Running, Spawns, driver
+from sandbox.sessions.session import CodeSession, DriverSession, RunningCode, Spawns, driver
 
 KERNELS = ("auto", "jupyter", "plain")
-LANGUAGES = ("python", "node", "bash")
+LANGUAGES = ("python", "node", "typescript", "bash")
 # The first line of its input is the driver: it is too long for a command line, where others could read it too.
 BOOT = (
     "import json,os;requests=os.fdopen(os.dup(0),'rb');"
@@ -31,16 +32,16 @@ STATUS_MOST = 32  # bytes between the mark and the end of its line
 def open_session(sandbox: Spawns, language: str, kernel: str = "auto") -> CodeSession:
     """A session of that language; its interpreter starts with the first code. Raises InvalidArgument."""
     if kernel not in KERNELS:
-        raise InvalidArgument("{kernel!r} is no kernel; there are: {all}", kernel=kernel, all=", ".join(KERNELS))
+        raise InvalidArgument("unknown kernel {kernel!r}; known: {all}", kernel=kernel, all=", ".join(KERNELS))
     if language == "python":
         text = CHOICE.format(kernel=kernel, plain=driver("plain_python.py"), jupyter=driver("jupyter_python.py"))
         return DriverSession(sandbox, ["python3", "-u", "-c", BOOT], text)
-    if language == "node":
-        command = ["/bin/sh", "-c", OWN_STREAMS, "sh", "node", "-e", driver("node.js")]
+    if language in ("node", "typescript"):
+        command = ["/bin/sh", "-c", OWN_STREAMS, "sh", "node", "-e", driver("node.js"), language]
         return DriverSession(sandbox, command)
     if language == "bash":
         return BashSession(sandbox)
-    raise InvalidArgument("{language!r} is no language; there are: {all}", language=language, all=", ".join(LANGUAGES))
+    raise InvalidArgument("unknown language {language!r}; known: {all}", language=language, all=", ".join(LANGUAGES))
 
 
 class BashSession(CodeSession):
@@ -61,7 +62,7 @@ class BashSession(CodeSession):
         except BrokenPipeError:
             pass  # it has ended; reading will say why
 
-    def _collect(self, running: Running) -> None:
+    def _collect(self, running: RunningCode) -> None:
         pending = {"stdout": bytearray(), "stderr": bytearray()}
         ended: dict[str, bytes] = {}
         mark = b"\n" + self._mark + b" "

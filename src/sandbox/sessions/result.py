@@ -10,6 +10,8 @@ from typing import Any
 from sandbox.errors import CommandError, Message
 from sandbox.fields import Fields
 
+TOLD_MOST = 10_000  # characters of an error's value in an exception's message
+
 
 class RichOutput(Fields):
     """One value to show, in every form that it has: `data["text/html"]`, and `text`, `html`, `png` for short."""
@@ -97,7 +99,7 @@ class CodeResult(Fields):
         if self.timed_out:
             raise CommandError("the code did not end in time", exit_code=124)
         if self.error is not None:
-            name, value = self.error.name, self.error.value
+            name, value = self.error.name, self.error.value[:TOLD_MOST]
             raise CommandError(Message("the code failed: {name}: {value}", name=name, value=value), exit_code=1)
 
     def __repr__(self) -> str:

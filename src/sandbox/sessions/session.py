@@ -24,7 +24,8 @@ MESSAGE_MOST = 8 * 2**20  # bytes of one message: a picture, a table
 VALUES_MOST = 32 * 2**20  # bytes of all values of a run
 FORMS_MOST = 32  # forms of one value
 FORM_COST = 200  # bytes counted for each form besides its content
-ERROR_MOST = 100_000
+ERROR_MOST = 100_000  # characters of an error's traceback; its value may be as long as a message
+NAME_MOST = 1000
 OUTPUTS_MOST = 1000
 GRACE = 3.0  # seconds that code has to end after it was interrupted; then its interpreter is killed
 
@@ -36,6 +37,35 @@ class Spawns(Protocol):
 
     def spawn(self, command: list[str]) -> Process:
         """Starts a command."""
+
+
+class CodeTurn:
+    """One call of `run`, from waiting to its end. Whoever gives it up stops its own code, and no other's."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._abandoned = False
+        self._stop: Callable[[], object] | None = None
+
+    def begin(self, stop: Callable[[], object]) -> bool:
+        """The code is sent now. Returns False if nobody wants it any more."""
+        with self._lock:
+            self._stop = stop
+            return not self._abandoned
+
+    def abandon(self) -> None:
+        """Stops the code if it runs, and else sees to it that it never does."""
+        with self._lock:
+            self._abandoned = True
+            if self._stop is not None:
+                self._stop()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._stop = None
 
 
 class CodeSession(ABC):
@@ -70,13 +100,18 @@ class CodeSession(ABC):
 
         Raises CommandError when the interpreter is missing or ended meanwhile, InvalidArgument, SandboxClosed.
         """
+        return self._run_turn(CodeTurn(), code, timeout, RunningCode(max_output, on_stdout, on_stderr, on_output))
+
+    def _run_turn(self, turn: CodeTurn, code: str, timeout: float | None, running: RunningCode) -> CodeResult:
+        """`run`, by somebody who may give it up meanwhile, also before it is its turn."""
         if not isinstance(code, str):
             raise InvalidArgument("code is text, not {kind}", kind=type(code).__name__)
-        with self._lock:
+        with self._lock, turn:
             if self._closed:
                 raise SandboxClosed("the session is closed")
-            running = Running(max_output, on_stdout, on_stderr, on_output)
             process = self._started()
+            if not turn.begin(self.interrupt):
+                return running.finished()
             watch = None if timeout is None else Deadline(process, timeout)
             try:
                 self._give(process, code)
@@ -144,10 +179,10 @@ class CodeSession(ABC):
         """Sends it code."""
 
     @abstractmethod
-    def _collect(self, running: Running) -> None:
+    def _collect(self, running: RunningCode) -> None:
         """Reads its answers until the code has ended."""
 
-    def _ended(self, running: Running) -> CommandError:
+    def _ended(self, running: RunningCode) -> CommandError:
         """The error for an interpreter that ended instead of answering."""
         last = (running.err.value().decode(errors="replace").strip().splitlines() or [""])[-1][:500]
         return CommandError("the session's interpreter ended: {last}", last=last, exit_code=1)
@@ -179,7 +214,7 @@ class DriverSession(CodeSession):
         except BrokenPipeError:
             pass  # it has ended; reading will say why
 
-    def _collect(self, running: Running) -> None:
+    def _collect(self, running: RunningCode) -> None:
         while True:
             message = self._message(running)
             if "ready" in message:
@@ -187,7 +222,7 @@ class DriverSession(CodeSession):
             elif message.get("run") == self._run and running.take(message):
                 return
 
-    def _message(self, running: Running) -> dict[str, Any]:
+    def _message(self, running: RunningCode) -> dict[str, Any]:
         searched = 0
         while (end := self._rest.find(b"\n", searched)) < 0:
             searched = len(self._rest)
@@ -211,7 +246,7 @@ class DriverSession(CodeSession):
         return message
 
 
-class Running:
+class RunningCode:
     """One `run`, while its output comes in."""
 
     def __init__(
@@ -242,8 +277,8 @@ class Running:
             forms = {form: value for form, value in list(data.items())[:FORMS_MOST] if value is not None}
             self._show(RichOutput(forms, message.get("result") is True))
         elif isinstance(error := message.get("error"), dict):
-            name, value, trace = (str(error.get(key, ""))[:ERROR_MOST] for key in ("name", "value", "traceback"))
-            self.result.error = CodeFailure(name, value, trace)
+            name, value, trace = (str(error.get(key, "")) for key in ("name", "value", "traceback"))
+            self.result.error = CodeFailure(name[:NAME_MOST], value, trace[:ERROR_MOST])
         return message.get("done") is True
 
     def _show(self, output: RichOutput) -> None:

@@ -21,11 +21,11 @@ from sandbox.registry.registry import find
 from sandbox.registry.servers import serves
 from sandbox.server.tokens import Tokens
 from sandbox.signer import trusted_files
-from sandbox.signing import places
+from sandbox.signing import paths
 from sandbox.signing.backends.base import SignerBackend
 from sandbox.signing.calls import abis_of, rules_of
-from sandbox.signing.doors import Door, asking, deciding
 from sandbox.signing.ledger import Ledger
+from sandbox.signing.line_server import LineServer, asking, deciding
 from sandbox.signing.service import SigningService
 
 
@@ -44,10 +44,10 @@ class Signer:
         signing = config.signing
         trusted_files.check(signing)
         rules = rules_of(signing)  # mistakes in it are reported before a password is asked for
-        os.makedirs(places.directory(), mode=0o700, exist_ok=True)
+        os.makedirs(paths.directory(), mode=0o700, exist_ok=True)
         self._endings.append(_alone().close)
         signing_files.note(signing)
-        ledger = Ledger(places.ledger())
+        ledger = Ledger(paths.ledger())
         self._endings.append(ledger.close)
         record = Record(record_directory(config))
         self._endings.append(record.close)
@@ -56,12 +56,12 @@ class Signer:
         self.service = SigningService(rules, ledger, backend, record, stopped)
         self.address = self.service.address
         owner = new_secret()
-        self._open(places.approve_door(), deciding(self.service, approver(owner)))
-        self._open(places.ask_door(), asking(self.service, family_of, partial(serves, home())))
+        self._open(paths.approve_socket(), deciding(self.service, approver(owner)))
+        self._open(paths.ask_socket(), asking(self.service, family_of, partial(serves, home())))
 
     def _open(self, path: str, handle: Any) -> None:
-        door = Door(places.listen(path), handle)
-        self._endings.append(door.close)
+        server = LineServer(paths.listen(path), handle)
+        self._endings.append(server.close)
 
     def close(self) -> None:
         """Idempotent."""
@@ -92,7 +92,7 @@ def backend_of(config: Config, password: int | None) -> SignerBackend:
 
 def _alone() -> Any:
     """Takes a lock: two signers of one home would take each other's sockets. Raises SandboxError."""
-    lock = open(os.path.join(places.directory(), "lock"), "a")  # noqa: SIM115 - held until the end
+    lock = open(os.path.join(paths.directory(), "lock"), "a")  # noqa: SIM115 - held until the end
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -104,7 +104,7 @@ def _alone() -> Any:
 def new_secret() -> str:
     """The owner's credential, for the command line: new with each signer, readable by this user alone."""
     secret = secrets.token_hex(32)
-    path = places.approver_secret()
+    path = paths.approver_secret()
     new = f"{path}.new"
     with open(
         os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w", encoding="ascii"

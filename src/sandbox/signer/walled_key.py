@@ -14,7 +14,7 @@ from sandbox.config.model import Signing
 from sandbox.errors import ConfigError
 from sandbox.guest.process import Process
 from sandbox.sandbox import Sandbox
-from sandbox.signing import places
+from sandbox.signing import paths
 from sandbox.signing.backends.key_pipe import KeyPipe
 
 _OWN = os.path.realpath(os.path.dirname(package.__file__))
@@ -25,21 +25,21 @@ _HAND_OVER = (
 )
 
 
-class Closed(Sandbox):
+class ClosedSandbox(Sandbox):
     """A sandbox that nobody can attach to: no other command may run beside the key."""
 
-    _door = False
+    _attachable = False
 
 
 def walled_key(signing: Signing, abis: dict[str, Any], password: int | None) -> tuple[KeyPipe, Sandbox]:
     """The backend for a keystore. `password` is a descriptor; without one it is asked for. Raises SandboxError."""
     if signing.keystore is None:
         raise ConfigError("the backend keystore needs a file", path="signing.keystore")
-    os.makedirs(places.directory(), mode=0o700, exist_ok=True)
+    os.makedirs(paths.directory(), mode=0o700, exist_ok=True)
     room = tempfile.mkdtemp(prefix="room-", dir=None)
-    box = Closed(settings(room), command=["signer"])
+    box = ClosedSandbox(settings(room), command=["signer"])
     try:
-        with open(places.key_sandbox(), "w", encoding="ascii") as file:
+        with open(paths.key_sandbox(), "w", encoding="ascii") as file:
             file.write(box.id)
         program = [sys.executable, "-I", "-c", _PROGRAM, os.path.dirname(_OWN)]
         process = box.spawn(program, room)

@@ -6,25 +6,25 @@ import socket
 from typing import Any
 
 from sandbox.errors import Denied, NotFound, SandboxError
-from sandbox.signing import places, strict_json
+from sandbox.signing import paths, strict_json
 
 PATIENCE = 330.0  # seconds: longer than the longest wait for a person
 
 
 def ask(message: dict[str, Any]) -> dict[str, Any]:
     """Sends a request to the signer. Returns its answer. Blocks. Raises Denied, NotFound, SandboxError."""
-    return _asked(places.ask_door(), message)
+    return _asked(paths.ask_socket(), message)
 
 
 def decide(message: dict[str, Any]) -> dict[str, Any]:
     """Sends a person's decision to the signer. Returns its answer. Raises Denied, NotFound, SandboxError."""
-    return _asked(places.approve_door(), message)
+    return _asked(paths.approve_socket(), message)
 
 
 def owner() -> dict[str, str]:
     """The credential of the person at this machine. Raises SandboxError when no signer has run."""
     try:
-        with open(places.approver_secret(), encoding="ascii") as file:
+        with open(paths.approver_secret(), encoding="ascii") as file:
             return {"secret": file.read(256).strip()}
     except OSError:
         raise not_running() from None
@@ -36,7 +36,7 @@ def not_running() -> SandboxError:
 
 def _asked(path: str, message: dict[str, Any]) -> dict[str, Any]:
     try:
-        with places.connect(path, PATIENCE) as line:
+        with paths.connect(path, PATIENCE) as line:
             return _exchange(line, message)
     except (OSError, strict_json.NotJson):
         raise not_running() from None

@@ -15,8 +15,8 @@ from typing import Any
 from sandbox.audit.record import Record
 from sandbox.errors import Denied, NotFound
 from sandbox.policy.decision import Decision
-from sandbox.policy.signing.checks import Asked, Verdict, judge
-from sandbox.policy.signing.fields import Malformed
+from sandbox.policy.signing.checks import PERSON, Asked, SigningDecision, judge
+from sandbox.policy.signing.fields import MalformedField
 from sandbox.policy.signing.requests import Request, TextMessage, UnsignedTransaction, read_request, request_id
 from sandbox.policy.signing.rules import Rules
 from sandbox.signing.backends.base import Order, SignerBackend, SigningFailed
@@ -26,7 +26,7 @@ from sandbox.signing.ledger import CLAIMED, EXPIRED, FAILED, PENDING, REJECTED, 
 from sandbox.signing.results import SigningResult, pending_approval
 
 MOST_PENDING, MOST_PENDING_EACH = 64, 16
-PERSON = Decision(True, "person", "a person must approve it")
+LATE = Decision(False, "person", "nobody approved it in time")
 
 
 class SigningService:
@@ -66,7 +66,7 @@ class SigningService:
         who = {"asker": asker, "sandbox": sandbox, "family": family or sandbox}
         try:
             named, request = request_id(id), read_request(kind, given, keccak)
-        except Malformed as problem:
+        except MalformedField as problem:
             decision = Decision(False, "form", str(problem))
             self._tell("rejected", "", "", sandbox, None, decision)
             return SigningResult("", "", decision, error=str(problem))
@@ -86,17 +86,17 @@ class SigningService:
             return SigningResult(named, hash, verdict.decision, error=str(verdict.decision.reason))
         if verdict.confirm:
             self._notify()
-            return SigningResult(named, hash, verdict.decision, True, True, error="a person must approve it")
+            return SigningResult(named, hash, verdict.decision, True, True, error=str(PERSON.reason))
         return self._sign(named, request, hash, sandbox, verdict, by="policy")
 
     def _claimed(
         self, ledger: Transaction, id: str, asked: Asked, hash: str, who: dict[str, str], *, used: bool
-    ) -> Verdict:
+    ) -> SigningDecision:
         """Returns the verdict, and writes the claim or the pending request to the ledger."""
         request = asked.request
         why = self._stopped()
         if why is not None:
-            return Verdict(Decision(False, "kill-switch", why))
+            return SigningDecision(Decision(False, "kill-switch", why))
         verdict = judge(asked, self.rules, ledger.history(who["family"], request.destination, used=used))
         if not verdict.decision:
             return verdict
@@ -114,7 +114,7 @@ class SigningService:
             return verdict
         waiting = ledger.pending()
         if len(waiting) >= MOST_PENDING or sum(one.asker == who["asker"] for one in waiting) >= MOST_PENDING_EACH:
-            return Verdict(Decision(False, "person", "too many requests wait for a person"))
+            return SigningDecision(Decision(False, "person", "too many requests wait for a person"))
         shown = json.dumps(described(request, self.rules))
         ends = ledger.now + self.rules.signing.approval_lifetime
         ledger.add(**row, state=PENDING, payload=json.dumps(request.plain()), shown=shown, expires_at=ends)
@@ -128,18 +128,7 @@ class SigningService:
             return SigningResult(row.id, hash, PERSON, True, True, error="a person must approve it")
         if row.decided_by is None and row.state != EXPIRED:
             return None  # signed at once: its answer was given then
-        return self._decided(row)
-
-    def _decided(self, row: Row) -> SigningResult:
-        if row.state == SIGNED and row.signature is not None:
-            return SigningResult(row.id, row.hash, PERSON, True, signature=row.signature, confirmed=True)
-        if row.state == EXPIRED:
-            refused = Decision(False, "person", "nobody approved it in time")
-        elif row.state == REJECTED:
-            refused = Decision(False, "person", row.reason or "rejected by a person")
-        else:
-            refused = Decision(False, "backend", "it was approved, but not signed")
-        return SigningResult(row.id, row.hash, refused, error=str(refused.reason))
+        return _decided(row)
 
     def wait(self, id: str, *, asker: str, seconds: float) -> SigningResult | None:
         """How a request of this asker was decided; None when it is still pending after `seconds`. Raises NotFound."""
@@ -154,7 +143,7 @@ class SigningService:
                 if row is None or row.asker != asker or (row.decided_by is None and row.expires_at is None):
                     raise NotFound("no request {id!r} waits", id=id)
                 if row.state not in (PENDING, CLAIMED):
-                    return self._decided(row)
+                    return _decided(row)
                 left = ends - time.monotonic()
                 if left <= 0:
                     return None
@@ -181,7 +170,7 @@ class SigningService:
             history = ledger.history(row.family, row.destination, used=False)
             verdict = judge(Asked(request, arguments(request, self.rules)), self.rules, history)
             if why is not None:
-                verdict = Verdict(Decision(False, "kill-switch", why))
+                verdict = SigningDecision(Decision(False, "kill-switch", why))
             if verdict.decision:
                 decided: dict[str, Any] = {"state": CLAIMED, "claimed_at": ledger.now}
             else:
@@ -191,7 +180,7 @@ class SigningService:
             self._notify()
             self._tell("rejected", row.id, row.hash, row.sandbox, request, verdict.decision, by=approver)
             return SigningResult(row.id, row.hash, verdict.decision, error=str(verdict.decision.reason))
-        return self._sign(row.id, request, row.hash, row.sandbox, Verdict(PERSON, True), by=approver)
+        return self._sign(row.id, request, row.hash, row.sandbox, SigningDecision(PERSON, True), by=approver)
 
     def reject(self, id: object, *, approver: str, hash: str | None = None) -> SigningResult:
         """Refuses a pending request. Raises NotFound, Denied."""
@@ -210,7 +199,7 @@ class SigningService:
         if row is None or row.state != PENDING:
             raise NotFound("no request {id!r} waits: it was decided, or its time is over", id=str(id)[:128])
         if row.asker == approver:
-            raise Denied("person", "who asked for a signature cannot approve it")
+            raise Denied("person", "the requester of a signature cannot approve it")
         if hash is not None and hash != row.hash:
             raise Denied("person", "the hash is not that of the request")
         return row
@@ -221,12 +210,13 @@ class SigningService:
 
     def _expire(self, ledger: Transaction) -> None:
         for row in ledger.expire():
-            decision = Decision(False, "person", "nobody approved it in time")
-            self._tell("rejected", row.id, row.hash, row.sandbox, None, decision)
+            self._tell("rejected", row.id, row.hash, row.sandbox, None, LATE)
 
     # -- signing
 
-    def _sign(self, id: str, request: Request, hash: str, sandbox: str, verdict: Verdict, *, by: str) -> SigningResult:
+    def _sign(
+        self, id: str, request: Request, hash: str, sandbox: str, verdict: SigningDecision, *, by: str
+    ) -> SigningResult:
         """Signs what was claimed. The outcome is in the ledger before anybody gets an answer."""
         order = Order(id, request, hash, verdict.confirm)
         failed = signature = None
@@ -279,3 +269,15 @@ class SigningService:
             reason=str(decision.reason),
             sync=what != "submitted",
         )
+
+
+def _decided(row: Row) -> SigningResult:
+    if row.state == SIGNED and row.signature is not None:
+        return SigningResult(row.id, row.hash, PERSON, True, signature=row.signature, confirmed=True)
+    if row.state == EXPIRED:
+        refused = LATE
+    elif row.state == REJECTED:
+        refused = Decision(False, "person", row.reason or "rejected by a person")
+    else:
+        refused = Decision(False, "backend", "it was approved, but not signed")
+    return SigningResult(row.id, row.hash, refused, error=str(refused.reason))

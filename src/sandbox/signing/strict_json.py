@@ -50,6 +50,8 @@ def _refuse(text: str) -> Any:
 def _whole(text: str) -> int:
     if len(text) > 80:
         raise NotJson("has a number that is too long")
+    if text == "-0":
+        raise NotJson("has a number that could be written in another way")
     return int(text)
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from sandbox.vfs.memory import MemoryProvider
     from sandbox.vfs.overlay import OverlayProvider
     from sandbox.vfs.provider import DirEntry, FileInfo, Handle, Provider, Space
-    from sandbox.vfs.provider_server import Server
+    from sandbox.vfs.provider_server import ProviderServer
     from sandbox.vfs.readonly import ReadonlyProvider
     from sandbox.vfs.realfs import RealFSProvider
     from sandbox.vfs.remote_provider import RemoteProvider
@@ -23,12 +23,12 @@ _HOMES = {
     "MountRouter": "router",
     "HookedProvider": "hooks",
     "RemoteProvider": "remote_provider",
-    "Server": "provider_server",
+    "ProviderServer": "provider_server",
 }
 
 __all__ = [
     "Provider", "Handle", "FileInfo", "DirEntry", "Space", "MemoryProvider", "RealFSProvider", "ReadonlyProvider",
-    "OverlayProvider", "MountRouter", "HookedProvider", "RemoteProvider", "Server",
+    "OverlayProvider", "MountRouter", "HookedProvider", "RemoteProvider", "ProviderServer",
 ]  # fmt: skip
 
 

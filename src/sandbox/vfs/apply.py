@@ -11,7 +11,7 @@ from sandbox.vfs.apply_journal import DONE, STAGING, SWITCHING
 from sandbox.vfs.apply_staging import Mark, MovedOn, Stage, mark_of
 from sandbox.vfs.apply_steps import Step, do, undo
 from sandbox.vfs.change_groups import Groups
-from sandbox.vfs.file_state import State, open_regular, state_of
+from sandbox.vfs.file_state import FileState, open_regular, state_of
 from sandbox.vfs.open_beneath import parent_of
 from sandbox.vfs.provider import split
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandbox.vfs.apply_journal import Journal
-    from sandbox.vfs.changes import Change, Layer
+    from sandbox.vfs.changes import Change, LayerChanges
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Sides:
 
     upper: int
     project: int
-    is_clean: Callable[[State], bool]
+    is_clean: Callable[[FileState], bool]
     joins: Callable[[str], bool]
     """Whether an unchanged name of a file with several may be joined with the others."""
 
@@ -36,7 +36,7 @@ class Sides:
 class Application:
     """One `apply` of `chosen` (indices of `layer.changes`), of which none is refused."""
 
-    def __init__(self, sides: Sides, layer: Layer, chosen: list[int], groups: Groups, journal: Journal) -> None:
+    def __init__(self, sides: Sides, layer: LayerChanges, chosen: list[int], groups: Groups, journal: Journal) -> None:
         self._sides = sides
         self._layer = layer
         self._chosen = chosen
@@ -48,6 +48,7 @@ class Application:
         self._deletions: list[Step] = []
         self._seals: dict[str, Step] = {}
         self._new_directories: set[str] = set()
+        self._slots = 0
         self._staged_links: dict[int, str] = {}
         self._changed = {change.path for change in layer.changes}
         self._host_names: dict[int, Step] = {}
@@ -115,7 +116,7 @@ class Application:
             except OSError as problem:
                 self._failed[unit] = _reason(problem)
 
-    def _stage(self, stage: Stage, index: int, change: Change, before: State | None) -> None:
+    def _stage(self, stage: Stage, index: int, change: Change, before: FileState | None) -> None:
         after = change.after
         assert after is not None
         path = "/" + change.path
@@ -143,7 +144,7 @@ class Application:
         step.new = mark_of(stage.fd, step.slot)
         self._steps.append(step)
 
-    def _stage_file(self, stage: Stage, index: int, step: Step, path: str, after: State, links: list[str]) -> None:
+    def _stage_file(self, stage: Stage, index: int, step: Step, path: str, after: FileState, links: list[str]) -> None:
         inode = after.identity[0]
         if len(links) > 1 and inode in self._staged_links:
             stage.add_name(step.slot, stage.fd, self._staged_links[inode])
@@ -167,7 +168,7 @@ class Application:
                 further.new = mark_of(stage.fd, further.slot)
                 self._steps.append(further)
 
-    def _unchanged(self, links: list[str]) -> dict[str, State]:
+    def _unchanged(self, links: list[str]) -> dict[str, FileState]:
         """The names of a hard-linked file that the host already has."""
         names = [name for name in links if name not in self._changed] if len(links) > 1 else []
         found = {name: state_of(self._sides.project, "/" + name) for name in names}
@@ -201,7 +202,7 @@ class Application:
         self._steps.append(held)
         return True
 
-    def _stage_directory(self, stage: Stage, index: int, path: str, mode: int, before: State | None) -> None:
+    def _stage_directory(self, stage: Stage, index: int, path: str, mode: int, before: FileState | None) -> None:
         self._stage_parents(stage, index, path)
         step = self._step("put", index, path, before)
         stage.add_directory(step.slot, _owner(self._sides.project, path))
@@ -226,10 +227,10 @@ class Application:
             made = state_of(self._sides.upper, directory)
             self._stage_directory(stage, index, directory, made.mode if made else 0o755, None)
 
-    def _step(self, kind: str, index: int, path: str, before: State | None) -> Step:
+    def _step(self, kind: str, index: int, path: str, before: FileState | None) -> Step:
         clean = before is None or before.kind == "directory" or self._sides.is_clean(before)
-        slot = str(len(self._steps) + len(self._deletions))
-        slot = f"{kind[0]}{slot}"
+        self._slots += 1  # never used twice: what a step that failed has left there is nobody else's
+        slot = f"{kind[0]}{self._slots}"
         self._open(index, split(path)[0], 0o300)
         if before is not None and before.kind == "directory":
             self._open(index, path, 0o200, seal=False)
@@ -277,7 +278,7 @@ class Application:
         undo(mine, self._sides.project, stage)
 
 
-def _check_unchanged(source: int, judged: State) -> None:
+def _check_unchanged(source: int, judged: FileState) -> None:
     """Raises MovedOn if the open file is not, or no longer, the one that was judged: tenants may still run."""
     told = os.fstat(source)
     found = (told.st_ino, told.st_ctime_ns), told.st_mtime_ns, told.st_size
@@ -285,7 +286,7 @@ def _check_unchanged(source: int, judged: State) -> None:
         raise MovedOn("the file was changed in the sandbox just now")
 
 
-def _mark(found: State) -> Mark:
+def _mark(found: FileState) -> Mark:
     if found.kind == "directory":
         return found.identity[0], 0, 0
     return found.identity[0], found.modified_ns, found.size

@@ -66,6 +66,11 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         os.rename(f"{self._file}.new", self._file)
+        directory = os.open(os.path.dirname(self._file), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)  # else a power cut could leave the state before, whose repair removes what was replaced
+        finally:
+            os.close(directory)
 
     def end(self) -> None:
         os.unlink(self._file)

@@ -65,6 +65,9 @@ class Stage:
             _copy(source, target)
             _take_over(target, owner)
             os.fchmod(target, mode & 0o777)
+        except OSError:
+            os.unlink(slot, dir_fd=self.fd)  # on a full disk, there may be room for the others without it
+            raise
         finally:
             os.close(target)
 

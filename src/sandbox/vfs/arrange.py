@@ -270,6 +270,10 @@ def _host_path(mount: Mount, place: str) -> str:
     path = os.path.realpath(os.path.expanduser(mount.host_path))
     if not os.path.isdir(path):
         raise ConfigError("{host_path!r} is not a directory on the host", host_path=mount.host_path, path=where)
+    if path != os.path.abspath(os.path.expanduser(mount.host_path)):
+        from sandbox.guards.planted_links import refuse_planted
+
+        refuse_planted(mount.host_path, where)
     return path
 
 

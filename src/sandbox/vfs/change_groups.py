@@ -12,13 +12,13 @@ import hashlib
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.file_state import UNSEEN, State, below, open_regular
+from sandbox.vfs.file_state import UNSEEN, FileState, below, open_regular
 from sandbox.vfs.provider import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sandbox.vfs.changes import Change, Layer
+    from sandbox.vfs.changes import Change, LayerChanges
 
 
 class Groups:
@@ -37,7 +37,7 @@ class Groups:
         self._above[self.of(one)] = self.of(other)
 
 
-def group_changes(layer: Layer, upper: int, project: int) -> Groups:
+def group_changes(layer: LayerChanges, upper: int, project: int) -> Groups:
     """The groups of `layer.changes`, by index; sets the `source` of changes whose source is known."""
     found = layer.changes
     groups = Groups(len(found))
@@ -56,7 +56,7 @@ def group_changes(layer: Layer, upper: int, project: int) -> Groups:
     return groups
 
 
-def _gone(found: list[Change], project: int) -> Iterator[tuple[int, str, State]]:
+def _gone(found: list[Change], project: int) -> Iterator[tuple[int, str, FileState]]:
     """The host's files that would be removed or replaced, each with the change that does it."""
     for index, change in enumerate(found):
         before = change.before
@@ -70,7 +70,9 @@ def _gone(found: list[Change], project: int) -> Iterator[tuple[int, str, State]]
             yield index, change.path, before
 
 
-def _pair(found: list[Change], gone: list[tuple[int, str, State]], groups: Groups, upper: int, project: int) -> None:
+def _pair(
+    found: list[Change], gone: list[tuple[int, str, FileState]], groups: Groups, upper: int, project: int
+) -> None:
     new = [index for index, change in enumerate(found) if change.kind in ("added", "modified") and _is_file(change)]
     sizes: defaultdict[int, list[int]] = defaultdict(list)
     names: defaultdict[str, list[int]] = defaultdict(list)
@@ -117,7 +119,7 @@ def _unexplained(change: Change) -> bool:
 
 
 def _same(
-    change: Change, path: str, held: State, upper: int, project: int, digests: dict[tuple[int, str], bytes | None]
+    change: Change, path: str, held: FileState, upper: int, project: int, digests: dict[tuple[int, str], bytes | None]
 ) -> bool:
     assert change.after is not None
     if change.after.modified_ns == held.modified_ns:  # renames keep it, and so do the copies that mv makes

@@ -16,8 +16,8 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandbox.policy.protected import protected_patterns
-from sandbox.vfs.file_state import MOST_LONG, UNSEEN, State, names_in, open_regular, state, state_of
+from sandbox.policy.protected import RESERVED, RESERVED_DIRECTORY, protected_patterns
+from sandbox.vfs.file_state import MOST_LONG, UNSEEN, FileState, names_in, open_regular, state, state_of
 from sandbox.vfs.open_beneath import opened
 from sandbox.vfs.provider import join, split
 
@@ -38,8 +38,8 @@ class Change:
     path: str
     """Relative to the project."""
     kind: str
-    before: State | None
-    after: State | None
+    before: FileState | None
+    after: FileState | None
     risk: str | None = None
     """Why it is not carried over unless it is named."""
     conflict: str | None = None
@@ -56,7 +56,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Layer:
+class LayerChanges:
     """Everything that a walk found."""
 
     changes: list[Change] = field(default_factory=list)
@@ -66,35 +66,39 @@ class Layer:
     """Files from the host in a directory that the host never had: they were certainly moved there."""
 
 
-def walk(upper: int, project: int, closed: Closed) -> Layer:
+def walk(upper: int, project: int, closed: UnreadableFiles) -> LayerChanges:
     """Compares the layer with the project, both open directories; parents come before what is in them."""
-    layer = Layer()
+    layer = LayerChanges()
     layer.changes.extend(_Walk(upper, project, closed, layer).all())
     _join_links(layer, project)
     return layer
 
 
-class Closed:
+class UnreadableFiles:
     """Files that a tenant has made unreadable for their owner. They stay so while the sandbox runs. After its end they
     are made readable, and `open_up` is called with the path and the mode that the tenant set."""
 
     def __init__(self, modes: dict[str, int], open_up: Callable[[str, int], None] | None) -> None:
         self._modes = modes
         self._open_up = open_up
+        self._opened: dict[int, int] = {}  # the same by inode: a file may have several names
 
-    def look(self, path: str, fd: int, found: State) -> bool:
+    def look(self, path: str, fd: int, found: FileState) -> bool:
         """Whether it can be read now. Sets `found.mode` to the mode that the tenant set."""
-        if path in self._modes:
-            found.mode = self._modes[path]
-            return True
+        inode, now = found.identity[0], found.mode
+        known = path in self._modes or inode in self._opened
+        if known:
+            found.mode = self._opened[inode] = self._opened.get(inode, self._modes.get(path, now))
         wanted = {"directory": 0o500, "file": 0o400}.get(found.kind, 0)
-        if found.mode & wanted == wanted or os.geteuid() == 0:
+        if now & wanted == wanted or os.geteuid() == 0:
             return True
         if self._open_up is None or os.fstat(fd).st_uid != os.geteuid():
             return False
-        self._open_up(path, found.mode)
-        self._modes[path] = found.mode
-        os.chmod(f"/proc/self/fd/{fd}", found.mode | wanted)
+        if not known:  # else we were killed after noting it
+            self._open_up(path, now)
+            self._modes[path] = self._opened[inode] = now
+        os.chmod(f"/proc/self/fd/{fd}", now | wanted)
+        found.identity = inode, os.fstat(fd).st_ctime_ns
         return True
 
 
@@ -109,7 +113,7 @@ class _Directory:
 
 
 class _Walk:
-    def __init__(self, upper: int, project: int, closed: Closed, layer: Layer) -> None:
+    def __init__(self, upper: int, project: int, closed: UnreadableFiles, layer: LayerChanges) -> None:
         self._upper = upper
         self._project = project
         self._closed = closed
@@ -140,9 +144,10 @@ class _Walk:
 
     def _entry(self, directory: _Directory, path: str, found: list[_Directory]) -> Iterator[Change]:
         with opened(self._upper, path) as fd:
-            told = os.fstat(fd)
-            if _is_whiteout(fd, told):
+            if _is_whiteout(fd, told := os.fstat(fd)):
                 yield from self._deleted(directory, path)
+                return
+            if _is_reserved(told):
                 return
             after = state(fd)
             readable = self._closed.look(path, fd, after)
@@ -154,16 +159,15 @@ class _Walk:
             if after.kind != "directory":
                 yield Change(path[1:], "added", None, after, impossible=UNSEEN[before.kind], from_host=copied)
                 return
-            before = None if before.kind == "closed" else after
+            before = after  # not known; what is in it is reported, with the reason
         if before is not None and before.kind != after.kind:
             yield from self._deleted(directory, path)
             before = None
         change = self._compared(path, before, after)
         if after.kind == "directory":
-            below = _Directory(path, directory.hides, obeyed, copied)
             stuck = self._cannot_enter(path, readable, partial)
             if stuck is None:
-                found.append(below)
+                found.append(_Directory(path, directory.hides, obeyed, copied))
             else:
                 change = change or Change(path[1:], "mode", before, after)
                 change.impossible, change.from_host = stuck, True
@@ -193,7 +197,7 @@ class _Walk:
         change = Change(path[1:], "deleted", before, None, impossible=UNSEEN.get(before.kind))
         yield _judged(change, directory.obeyed or _is_obeyed(path))
 
-    def _compared(self, path: str, before: State | None, after: State) -> Change | None:
+    def _compared(self, path: str, before: FileState | None, after: FileState) -> Change | None:
         if before is None:
             return Change(path[1:], "added", None, after)
         if after.kind == "link":
@@ -206,7 +210,7 @@ class _Walk:
             return Change(path[1:], "mode", before, after)
         return None
 
-    def _same_content(self, path: str, before: State, after: State) -> bool:
+    def _same_content(self, path: str, before: FileState, after: FileState) -> bool:
         if before.size != after.size:
             return False
         try:
@@ -220,7 +224,7 @@ class _Walk:
         return True
 
 
-def _join_links(layer: Layer, project: int) -> None:
+def _join_links(layer: LayerChanges, project: int) -> None:
     """Two hard links to one file are a change even if the host has two files with the same content."""
     changed = {change.path for change in layer.changes}
     for names in layer.links.values():
@@ -241,6 +245,13 @@ def _is_whiteout(fd: int, told: os.stat_result) -> bool:
     if stat.S_ISCHR(told.st_mode):
         return told.st_rdev == 0
     return stat.S_ISREG(told.st_mode) and told.st_size == 0 and _marked(fd, WHITEOUT)
+
+
+def _is_reserved(told: os.stat_result) -> bool:
+    """Whether it is an empty file or directory that hides a blocked one of the host."""
+    if stat.S_ISDIR(told.st_mode):
+        return stat.S_IMODE(told.st_mode) == RESERVED_DIRECTORY
+    return stat.S_ISREG(told.st_mode) and told.st_size == 0 and stat.S_IMODE(told.st_mode) == RESERVED
 
 
 def _marked(fd: int, name: str) -> bool:

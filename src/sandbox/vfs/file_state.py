@@ -24,7 +24,7 @@ UNSEEN = {
 
 
 @dataclass(slots=True)
-class State:
+class FileState:
     """One side of a change."""
 
     kind: str
@@ -48,7 +48,7 @@ _KINDS = {
 }
 
 
-def state_of(root: int, path: str) -> State | None:
+def state_of(root: int, path: str) -> FileState | None:
     """What is at `path` below `root`, or None. A link on the way counts as nothing there."""
     try:
         with opened(root, path, same_mount=True) as fd:
@@ -57,19 +57,19 @@ def state_of(root: int, path: str) -> State | None:
         if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             return None
         if problem.errno == errno.EXDEV:
-            return State("mount", 0, 0)
+            return FileState("mount", 0, 0)
         if problem.errno == errno.EACCES:
-            return State("closed", 0, 0)
+            return FileState("closed", 0, 0)
         raise
 
 
-def state(fd: int) -> State:
+def state(fd: int) -> FileState:
     """The same for a descriptor, which may be O_PATH."""
     told = os.fstat(fd)
     kind = _KINDS.get(stat.S_IFMT(told.st_mode), "device")
     target = os.readlink("", dir_fd=fd) if kind == "link" else None
     identity = told.st_ino, told.st_ctime_ns
-    return State(kind, stat.S_IMODE(told.st_mode), told.st_size, target, identity, told.st_mtime_ns, told.st_nlink)
+    return FileState(kind, stat.S_IMODE(told.st_mode), told.st_size, target, identity, told.st_mtime_ns, told.st_nlink)
 
 
 def open_regular(root: int, path: str) -> int:
@@ -89,7 +89,7 @@ def names_in(root: int, path: str) -> list[str]:
         os.close(fd)
 
 
-def below(root: int, path: str) -> Iterator[tuple[str, State]]:
+def below(root: int, path: str) -> Iterator[tuple[str, FileState]]:
     """Everything below a host directory, parents first. What cannot be read has the kind UNSEEN."""
     waiting = [path]
     while waiting:
@@ -97,7 +97,7 @@ def below(root: int, path: str) -> Iterator[tuple[str, State]]:
         try:
             names = names_in(root, directory)
         except PermissionError:
-            yield directory, State("closed", 0, 0)
+            yield directory, FileState("closed", 0, 0)
             continue
         for name in names:
             place = join(directory, name)
@@ -105,7 +105,7 @@ def below(root: int, path: str) -> Iterator[tuple[str, State]]:
             if found is None:
                 continue
             if found.kind == "directory" and len(place) > MOST_LONG:
-                found = State("closed", 0, 0)
+                found = FileState("closed", 0, 0)
             yield place, found
             if found.kind == "directory":
                 waiting.append(place)

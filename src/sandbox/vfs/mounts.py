@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sandbox.config.model import Config
     from sandbox.plan.plan import Plan
-    from sandbox.vfs.fuse.session import Session
+    from sandbox.vfs.fuse.session import FuseSession
     from sandbox.vfs.provider import Guard, Provider
 
 
@@ -32,7 +32,7 @@ class Mounts:
         """`guard(directory)` gives the rules for a host's directory. Raises ConfigError, WallError."""
         self._arrangement = arrange(config.vfs, own, hooks=hooks, emit=emit, guard=guard)
         self._report = report
-        self._sessions: list[Session] = []
+        self._sessions: list[FuseSession] = []
 
     @property
     def ways(self) -> dict[str, str]:
@@ -78,10 +78,10 @@ class Mounts:
         """Takes over the guest's mounted devices and answers on them from now on."""
         if not self._arrangement.served:
             return
-        from sandbox.vfs.fuse.session import Session
+        from sandbox.vfs.fuse.session import FuseSession
 
         for name, provider in self._arrangement.served.items():
-            self._sessions.append(Session(devices.pop(name), provider, report=self._report))
+            self._sessions.append(FuseSession(devices.pop(name), provider, report=self._report))
 
     def close(self) -> None:
         """Ends the sessions. Call it when the sandbox, and so its mounts, are gone."""

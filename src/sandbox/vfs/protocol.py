@@ -33,7 +33,7 @@ MOST_ENTRIES = 1024
 _LENGTH = Struct("<I")
 
 
-class Op(IntEnum):
+class ProviderOp(IntEnum):
     LOOKUP = 0
     GETATTR = 1
     SETATTR = 2

@@ -16,7 +16,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, cast
 
 from sandbox.vfs import protocol
-from sandbox.vfs.protocol import BrokenFrame, Message, Op
+from sandbox.vfs.protocol import BrokenFrame, Message, ProviderOp
 from sandbox.vfs.provider import clean, failure
 from sandbox.vfs.readonly import ReadonlyProvider
 
@@ -30,7 +30,7 @@ MOST_CONNECTIONS = 64
 _CHANGES = ("mode", "uid", "gid", "size", "atime_ns", "mtime_ns")
 
 
-class Server:
+class ProviderServer:
     """Serves `provider` to everyone who connects to `listener`, each in a thread, until `close`."""
 
     def __init__(self, provider: Provider, listener: socket.socket) -> None:
@@ -107,11 +107,11 @@ class _Line:
         reply: Message = {"err": 0}
         if "id" in request:
             reply["id"] = protocol.number(request, "id")
-        if not self._greeted and op != Op.HELLO:
+        if not self._greeted and op != ProviderOp.HELLO:
             raise BrokenFrame("the first request is not HELLO")
         doing: Callable[[Message, Message], None] | None = None
-        if op in Op._value2member_map_:
-            doing = getattr(self, f"_{Op(op).name.lower()}")
+        if op in ProviderOp._value2member_map_:
+            doing = getattr(self, f"_{ProviderOp(op).name.lower()}")
         if doing is None:
             reply["err"] = -errno.ENOSYS
             return reply

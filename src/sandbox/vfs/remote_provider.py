@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from sandbox.vfs import protocol
-from sandbox.vfs.protocol import BrokenFrame, Message, Op
+from sandbox.vfs.protocol import BrokenFrame, Message, ProviderOp
 from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class _RemoteHandle(Handle):
         parts: list[bytes] = []
         while size > 0:
             wanted = min(size, protocol.MOST_DATA)
-            part = protocol.data(self._provider._ask(Op.READ, fh=self._number, off=offset, sz=wanted))
+            part = protocol.data(self._provider._ask(ProviderOp.READ, fh=self._number, off=offset, sz=wanted))
             if len(part) > wanted:
                 raise failure(errno.EIO)
             parts.append(part)
@@ -40,7 +40,7 @@ class _RemoteHandle(Handle):
         done = 0
         while done < len(data):
             part = bytes(data[done : done + protocol.MOST_DATA])
-            answer = self._provider._ask(Op.WRITE, fh=self._number, off=offset + done, data=part)
+            answer = self._provider._ask(ProviderOp.WRITE, fh=self._number, off=offset + done, data=part)
             written = protocol.number(answer, "written", len(part))
             if not written:
                 break
@@ -48,19 +48,19 @@ class _RemoteHandle(Handle):
         return done
 
     def sync(self) -> None:
-        self._provider._ask(Op.FSYNC, fh=self._number)
+        self._provider._ask(ProviderOp.FSYNC, fh=self._number)
 
     def flush(self) -> None:
-        self._provider._ask(Op.FLUSH, fh=self._number)
+        self._provider._ask(ProviderOp.FLUSH, fh=self._number)
 
     def close(self) -> None:
-        self._provider._ask(Op.RELEASE, fh=self._number)
+        self._provider._ask(ProviderOp.RELEASE, fh=self._number)
 
     def stat(self) -> FileInfo:
-        return protocol.stat(self._provider._ask(Op.GETATTR, fh=self._number).get("stat"))
+        return protocol.stat(self._provider._ask(ProviderOp.GETATTR, fh=self._number).get("stat"))
 
     def setattr(self, **changes: Unpack[Changes]) -> None:
-        self._provider._ask(Op.SETATTR, fh=self._number, set=dict(changes))
+        self._provider._ask(ProviderOp.SETATTR, fh=self._number, set=dict(changes))
 
 
 class RemoteProvider(Provider):
@@ -70,7 +70,7 @@ class RemoteProvider(Provider):
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
         self._lock = Lock()
-        hello = self._ask(Op.HELLO, fh=protocol.VERSION)
+        hello = self._ask(ProviderOp.HELLO, fh=protocol.VERSION)
         if protocol.number(hello, "fh") != protocol.VERSION:
             raise BrokenFrame("the server speaks another version")
         flags = protocol.number(hello, "flags")
@@ -78,12 +78,12 @@ class RemoteProvider(Provider):
         self.flushes = True
 
     def stat(self, path: str) -> FileInfo:
-        return protocol.stat(self._ask(Op.LOOKUP, path).get("stat"))
+        return protocol.stat(self._ask(ProviderOp.LOOKUP, path).get("stat"))
 
     def readdir(self, path: str) -> list[DirEntry]:
         found: list[DirEntry] = []
         while True:
-            entries = self._ask(Op.READDIR, path, off=len(found)).get("entries", [])
+            entries = self._ask(ProviderOp.READDIR, path, off=len(found)).get("entries", [])
             if not isinstance(entries, list):
                 raise BrokenFrame("entries is not a list")
             found += [protocol.entry(one) for one in entries]
@@ -92,62 +92,62 @@ class RemoteProvider(Provider):
 
     def open(self, path: str, flags: int, mode: int = 0) -> Handle:
         meant = flags & (os.O_ACCMODE | os.O_TRUNC)
-        return _RemoteHandle(self, protocol.number(self._ask(Op.OPEN, path, flags=meant), "fh"))
+        return _RemoteHandle(self, protocol.number(self._ask(ProviderOp.OPEN, path, flags=meant), "fh"))
 
     def create(self, path: str, mode: int) -> Handle:
-        return _RemoteHandle(self, protocol.number(self._ask(Op.CREATE, path, mode=mode), "fh"))
+        return _RemoteHandle(self, protocol.number(self._ask(ProviderOp.CREATE, path, mode=mode), "fh"))
 
     def mkdir(self, path: str, mode: int) -> None:
-        self._ask(Op.MKDIR, path, mode=mode)
+        self._ask(ProviderOp.MKDIR, path, mode=mode)
 
     def mknod(self, path: str, mode: int) -> None:
-        self._ask(Op.MKNOD, path, mode=mode)
+        self._ask(ProviderOp.MKNOD, path, mode=mode)
 
     def remove(self, path: str) -> None:
         try:
-            self._ask(Op.UNLINK, path)
+            self._ask(ProviderOp.UNLINK, path)
         except IsADirectoryError:
-            self._ask(Op.RMDIR, path)
+            self._ask(ProviderOp.RMDIR, path)
 
     def rename(self, old: str, new: str) -> None:
-        self._ask(Op.RENAME, old, to=protocol.packed_name(new))
+        self._ask(ProviderOp.RENAME, old, to=protocol.packed_name(new))
 
     def link(self, path: str, new: str) -> None:
-        self._ask(Op.LINK, path, to=protocol.packed_name(new))
+        self._ask(ProviderOp.LINK, path, to=protocol.packed_name(new))
 
     def symlink(self, target: str, link: str) -> None:
-        self._ask(Op.SYMLINK, link, to=protocol.packed_name(target))
+        self._ask(ProviderOp.SYMLINK, link, to=protocol.packed_name(target))
 
     def readlink(self, path: str) -> str:
-        return protocol.name(self._ask(Op.READLINK, path), "target")
+        return protocol.name(self._ask(ProviderOp.READLINK, path), "target")
 
     def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
-        self._ask(Op.SETATTR, path, set=dict(changes))
+        self._ask(ProviderOp.SETATTR, path, set=dict(changes))
 
     def statfs(self) -> Space:
-        return protocol.space(self._ask(Op.STATFS).get("space"))
+        return protocol.space(self._ask(ProviderOp.STATFS).get("space"))
 
     def getxattr(self, path: str, name: str) -> bytes:
-        return protocol.data(self._ask(Op.GETXATTR, path, name=protocol.packed_name(name)))
+        return protocol.data(self._ask(ProviderOp.GETXATTR, path, name=protocol.packed_name(name)))
 
     def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
         if len(value) > protocol.MOST_DATA:
             raise failure(errno.E2BIG, path)
-        self._ask(Op.SETXATTR, path, name=protocol.packed_name(name), data=value, flags=flags)
+        self._ask(ProviderOp.SETXATTR, path, name=protocol.packed_name(name), data=value, flags=flags)
 
     def listxattr(self, path: str) -> list[str]:
-        names = self._ask(Op.LISTXATTR, path).get("names", [])
+        names = self._ask(ProviderOp.LISTXATTR, path).get("names", [])
         if not isinstance(names, list):
             raise BrokenFrame("names is not a list")
         return [protocol.name({"name": one}, "name") for one in names]
 
     def removexattr(self, path: str, name: str) -> None:
-        self._ask(Op.REMOVEXATTR, path, name=protocol.packed_name(name))
+        self._ask(ProviderOp.REMOVEXATTR, path, name=protocol.packed_name(name))
 
     def close(self) -> None:
         self._stream.close()
 
-    def _ask(self, op: Op, path: str | None = None, **fields: Any) -> Message:
+    def _ask(self, op: ProviderOp, path: str | None = None, **fields: Any) -> Message:
         request: Message = {"op": int(op), **fields}
         if path is not None:
             request["path"] = protocol.packed_name(path)

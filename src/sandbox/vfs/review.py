@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sandbox.vfs.changes import Change
-    from sandbox.vfs.file_state import State
+    from sandbox.vfs.file_state import FileState
     from sandbox.vfs.workspace import Workspace
 
 MOST_TEXT = 256 * 1024  # of anything larger only the size is shown
@@ -94,7 +94,7 @@ def _text(fd: int | None) -> str | None:
         return None
 
 
-def _side(change: Change) -> State:
+def _side(change: Change) -> FileState:
     side = change.after or change.before
     assert side is not None
     return side

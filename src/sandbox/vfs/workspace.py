@@ -20,10 +20,10 @@ from sandbox.guards.git_apply import is_object, makes_a_repository, risky
 from sandbox.vfs.apply_choice import Choice, at_or_below
 from sandbox.vfs.apply_journal import Journal, clear
 from sandbox.vfs.change_groups import group_changes
-from sandbox.vfs.changes import Change, Closed, Layer, walk
-from sandbox.vfs.file_state import UNSEEN, State, below, state_of
+from sandbox.vfs.changes import Change, LayerChanges, UnreadableFiles, walk
+from sandbox.vfs.file_state import UNSEEN, FileState, below, state_of
 from sandbox.vfs.provider import split
-from sandbox.vfs.workspace_layers import open_layers, open_sides
+from sandbox.vfs.workspace_layers import is_at, open_layers, open_sides, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,6 +49,7 @@ class Workspace:
         self._discarded: dict[str, list[int]] = {}  # path in hex -> identity of what was there when it was discarded
         self.directory = directory
         self.root = root
+        self._place: list[int] = []  # which directory that is
         self._started_ns = started_ns
         # Our own changes are not conflicts: inode in the project -> ctime.
         self._known = known
@@ -67,6 +68,7 @@ class Workspace:
         earlier = earlier or {}
         began = earlier.get("started_ns", os.stat(directory).st_ctime_ns)
         made = cls(directory, root, began, dict(earlier.get("known", {})), ended=False)
+        made._place = place_of(root)
         made._save()
         return made
 
@@ -82,7 +84,9 @@ class Workspace:
                 "{identity} has no changes: it was not run with --overlay, or they were deleted", identity=identity
             ) from None
         root = os.fsdecode(bytes.fromhex(kept["root"]))
-        return cls(directory, root, kept["started_ns"], kept.get("known", {}), ended=ended)
+        found = cls(directory, root, kept["started_ns"], kept.get("known", {}), ended=ended)
+        found._place = kept.get("place", [])
+        return found
 
     @property
     def started_ns(self) -> int:
@@ -91,7 +95,7 @@ class Workspace:
 
     def changes(self) -> list[Change]:
         """What differs from the host's files as they are now."""
-        with self._lock(), open_layers(self.root, self.directory) as (upper, project):
+        with self._lock(), open_layers(self.root, self.directory, self._place) as (upper, project):
             self._recover(project)
             if upper is None:
                 return []
@@ -99,19 +103,21 @@ class Workspace:
             group_changes(layer, upper, project)
         return [change for change in layer.changes if not change.discarded]
 
-    def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> Applied:
+    def apply(
+        self, paths: Sequence[str] | None = None, *, overwrite: bool = False, reviewed: str | None = None
+    ) -> Applied:
         """Applies changes: all, or those at or below `paths` (relative to the project, or absolute in it).
 
         Changes that belong together (both ends of a rename, hard links of one file) are all applied or none, and
         nothing is deleted unless what may replace it was written. Refused: what the host changed meanwhile (unless
-        `overwrite`), what would make the host run or obey something, or leads out of the project (unless it is named
-        itself), and what is no file, directory or link. It may be interrupted at any point: the next call repairs the
-        project.
+        `overwrite`), what the host would run or obey, or leads out of the project (unless it is named itself), and what
+        is no file, directory or link. Raises SandboxError if the changes have another `digest` than `reviewed`.
         """
         named = None if paths is None else [self._relative(path) for path in paths]
-        with self._lock(), open_layers(self.root, self.directory) as (upper, project):
+        with self._lock(), open_layers(self.root, self.directory, self._place) as (upper, project):
             self._recover(project)
-            layer = self._look(upper, project) if upper is not None else Layer()
+            layer = self._look(upper, project) if upper is not None else LayerChanges()
+            _refuse_others(layer, reviewed)
             done = Applied()
             for name in named or ():
                 if not any(at_or_below(change.path, name) for change in layer.changes):
@@ -120,7 +126,7 @@ class Workspace:
                 self._carry(upper, project, layer, Choice(named, overwrite), done)
         return done
 
-    def _carry(self, upper: int, project: int, layer: Layer, choice: Choice, done: Applied) -> None:
+    def _carry(self, upper: int, project: int, layer: LayerChanges, choice: Choice, done: Applied) -> None:
         from sandbox.vfs.apply import Application, Sides
 
         sets = group_changes(layer, upper, project)
@@ -154,7 +160,7 @@ class Workspace:
 
     def _discard_some(self, named: Sequence[str]) -> None:
         """The layer itself stays as it is: taking one end of a rename out of it would lose the other."""
-        with self._lock(), open_layers(self.root, self.directory) as (upper, project):
+        with self._lock(), open_layers(self.root, self.directory, self._place) as (upper, project):
             self._recover(project)
             changes = self._look(upper, project).changes if upper is not None else []
             for name in named:
@@ -174,7 +180,8 @@ class Workspace:
             except OSError:
                 return  # the project no longer exists
             try:
-                self._recover(project)
+                if is_at(self._place, project):
+                    self._recover(project)
             finally:
                 os.close(project)
 
@@ -206,7 +213,7 @@ class Workspace:
     def open(self, change: Change) -> Iterator[tuple[int | None, int | None]]:
         """The host's and the sandbox's content of a file that changed, open for reading; None where there is none."""
         with (
-            open_layers(self.root, self.directory) as (upper, project),
+            open_layers(self.root, self.directory, self._place) as (upper, project),
             open_sides(upper, project, change) as sides,
         ):
             yield sides
@@ -226,8 +233,8 @@ class Workspace:
 
     # -- comparing
 
-    def _look(self, upper: int, project: int) -> Layer:
-        layer = walk(upper, project, self._closed())
+    def _look(self, upper: int, project: int) -> LayerChanges:
+        layer = _walked(upper, project, self._closed())
         # What `git gc` inside found unused may be a commit of a branch that the host has made since.
         layer.changes = [
             change for change in layer.changes if change.kind != "deleted" or not is_object(self.root, change.path)
@@ -247,7 +254,7 @@ class Workspace:
         _find_removed(layer, upper, project, self._is_clean)
         return layer
 
-    def _closed(self) -> Closed:
+    def _closed(self) -> UnreadableFiles:
         """What a tenant made unreadable. The file `modes` keeps its mode before we changed it, one line each."""
         file = os.path.join(self.directory, "modes")
         modes: dict[str, int] = {}
@@ -261,9 +268,9 @@ class Workspace:
             with open(file, "a", encoding="ascii") as kept:
                 kept.write(f"{mode:o} {os.fsencode(path).hex()}\n")
 
-        return Closed(modes, note if self._ended else None)
+        return UnreadableFiles(modes, note if self._ended else None)
 
-    def _is_clean(self, found: State) -> bool:
+    def _is_clean(self, found: FileState) -> bool:
         """Whether nobody but us has changed it since the sandbox started."""
         inode, changed_ns = found.identity
         return changed_ns <= self._started_ns or self._known.get(str(inode)) == changed_ns
@@ -279,11 +286,36 @@ class Workspace:
     def _save(self) -> None:
         kept = {
             "root": os.fsencode(self.root).hex(),
+            "place": self._place,
             "started_ns": self._started_ns,
             "known": self._known,
             "discarded": self._discarded,
         }
         write_whole(os.path.join(self.directory, "overlay.json"), json.dumps(kept))
+
+
+def _walked(upper: int, project: int, closed: UnreadableFiles) -> LayerChanges:
+    try:
+        return walk(upper, project, closed)
+    except FileNotFoundError as problem:  # only a tenant that runs can remove anything there
+        raise SandboxError("the sandbox is running, and its files change while they are compared") from problem
+
+
+def _refuse_others(layer: LayerChanges, reviewed: str | None) -> None:
+    if reviewed is not None and digest([one for one in layer.changes if not one.discarded]) != reviewed:
+        raise SandboxError("nothing was applied: the changes are others by now; review them and try again")
+
+
+def digest(changes: Sequence[Change]) -> str:
+    """Identifies the changes as they are now. The same digest means that both sides of each are untouched."""
+    import hashlib
+
+    def side(state: FileState | None) -> object:
+        return state and (state.kind, state.mode, state.size, state.identity)
+
+    told = [(os.fsencode(one.path), one.kind, side(one.before), side(one.after)) for one in changes]
+    told.sort(key=lambda one: one[:2])
+    return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
 def _is_taken_away(change: Change) -> bool:
@@ -300,7 +332,7 @@ def _identity(change: Change) -> list[int]:
     return [] if change.after is None else list(change.after.identity)
 
 
-def _conflict(project: int, change: Change, is_clean: Callable[[State], bool]) -> str | None:
+def _conflict(project: int, change: Change, is_clean: Callable[[FileState], bool]) -> str | None:
     before = change.before
     if before is None or before.kind in UNSEEN:
         return None
@@ -316,7 +348,7 @@ def _conflict(project: int, change: Change, is_clean: Callable[[State], bool]) -
     return None
 
 
-def _find_removed(layer: Layer, upper: int, project: int, is_clean: Callable[[State], bool]) -> None:
+def _find_removed(layer: LayerChanges, upper: int, project: int, is_clean: Callable[[FileState], bool]) -> None:
     """Finds the files that the host has removed meanwhile. A file that came from the host and is no longer there was
     either removed there or moved inside. If the host's directory is unchanged, it was moved."""
     came = [one for one in layer.changes if one.from_host and one.kind == "added" and not one.impossible]

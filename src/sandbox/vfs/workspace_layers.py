@@ -15,14 +15,39 @@ if TYPE_CHECKING:
     from sandbox.vfs.changes import Change
 
 
+def place_of(root: str) -> list[int]:
+    """What identifies the project's directory later, whatever has its path by then."""
+    status = os.stat(root)
+    return [status.st_ino, status.st_dev]
+
+
+def is_at(place: list[int], project: int) -> bool:
+    """Whether the open directory is the one of `place`.
+
+    The device's number changes when a disk is mounted again. It counts at the top of a file system, where the inode
+    number is the same in all of them."""
+    if not place:
+        return True  # kept by an earlier version, which did not write it down
+    found, above = os.fstat(project), os.stat("..", dir_fd=project)
+    is_top = found.st_dev != above.st_dev or found.st_ino == above.st_ino
+    return found.st_ino == place[0] and (not is_top or found.st_dev == place[1])
+
+
 @contextmanager
-def open_layers(root: str, directory: str) -> Iterator[tuple[int | None, int]]:
-    """The sandbox's changes (None: there are none yet) and the project. Raises SandboxError if it cannot be opened."""
+def open_layers(root: str, directory: str, place: list[int]) -> Iterator[tuple[int | None, int]]:
+    """The sandbox's changes (None: there are none yet) and the project. Raises SandboxError if it cannot be opened, or
+    if another directory has its path now: a link that leads there, for example, which another sandbox made."""
     try:
         project = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as problem:
         raise SandboxError("cannot open the project {root}: {reason}", root=root, reason=problem.strerror) from problem
     try:
+        if not is_at(place, project):
+            raise SandboxError(
+                "{root} is not the directory any more that the sandbox was started in; its changes stay in {directory}",
+                root=root,
+                directory=directory,
+            )
         upper = None
         try:
             upper = os.open(os.path.join(directory, "upper"), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sandbox.config.dialects import create, from_client, manager, srt, uds
-from sandbox.config.given import read_config
+from sandbox.config.from_program import read_config
 from sandbox.config.home import user_config_file
 from sandbox.config.layers import resolve
 from sandbox.config.model import SENSITIVE_PATTERNS, Config
@@ -75,12 +75,12 @@ def test_the_uds_block_of_the_seed_applies_as_it_is_written(project: Path) -> No
     assert found.origin("environment.block").line == 21
 
 
-def test_other_blocks_of_the_uds_file_are_not_ours(project: Path) -> None:
+def test_other_blocks_of_the_uds_file_are_ignored(project: Path) -> None:
     (project / ".uds" / "config.yaml").write_text("agents:\n  anything: goes\n")
     assert resolve({}, project=str(project)).warnings == []
 
 
-def test_a_mistake_in_the_uds_block_is_told_in_its_own_spelling(project: Path) -> None:
+def test_a_mistake_in_the_uds_block_is_reported_in_its_own_spelling(project: Path) -> None:
     (project / ".uds" / "config.yaml").write_text("sandbox:\n  network:\n    allow-externl: false\n")
     with pytest.raises(ConfigError, match=r"config.yaml:3: sandbox.network: unknown key 'allow-externl'"):
         resolve({}, project=str(project))
@@ -209,7 +209,9 @@ def test_srt_settings_of_today(tmp_path: Path) -> None:
         {"filesystem": {"allowWrite": [""]}},
         {"allowNestedUserNamespaces": True},
         {"strict": "yes"},
-        {"network": {"mitmProxy": {"socketPath": "/x", "domains": ["a.org"]}}},
+        {"network": {"mitmProxy": {"socketPath": "/x", "domains": []}}},
+        {"network": {"mitmProxy": {"domains": ["a.org"]}}},
+        {"network": {"mitmProxy": {"socketPath": "/x", "domains": ["a.org"]}, "tlsTerminate": {}}},
         {"filesystem": {"denyReed": []}},
         {"netwerk": {}},
     ],
@@ -219,7 +221,7 @@ def test_what_srt_means_and_we_do_not_have_is_an_error(settings: dict[str, Any])
         srt.translate(settings)
 
 
-def test_a_literal_path_is_no_pattern() -> None:
+def test_a_literal_path_is_not_a_pattern() -> None:
     found = srt.translate({"filesystem": {"denyRead": [{"path": "~/[x]/*.env", "literal": True}]}}).data
     assert found["filesystem"]["deny_read"] == ["~/[[]x]/[*].env"]
 

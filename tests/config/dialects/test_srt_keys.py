@@ -28,7 +28,8 @@ KEYS: dict[str, Any] = {
     "network.allowMachLookup": ["com.apple.x"],
     "network.httpProxyPort": 3128,
     "network.socksProxyPort": 1080,
-    "network.mitmProxy": {"socketPath": "/x", "domains": ["example.com"]},
+    "network.mitmProxy.socketPath": "/x",
+    "network.mitmProxy.domains": ["example.com"],
     "network.filterRequest": "function",
     "network.allowPlaintextHeaderSet": True,
     "network.stripResponseHeaders": ["set-cookie"],
@@ -71,7 +72,6 @@ KEYS: dict[str, Any] = {
     "git.safeDirectories": ["/repo"],
 }
 REFUSED = {
-    "network.mitmProxy",
     "network.filterRequest",
     "filesystem.disabled",
     "credentials.allowPlaintextInject",
@@ -94,6 +94,8 @@ def test_a_key_of_srt_is_honoured_or_refused_by_name(key: str) -> None:
     asked = settings(key, KEYS[key])
     if key.startswith("network.tlsTerminate.ca"):  # a pair
         asked = {"network": {"tlsTerminate": {"caCertPath": "/c", "caKeyPath": "/k"}}}
+    if key.startswith("network.mitmProxy."):
+        asked = {"network": {"mitmProxy": {"socketPath": "/x", "domains": ["example.com"]}}}
     if key in REFUSED:
         with pytest.raises(ConfigError) as raised:
             translate(asked)

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.network.credentials.formats import Unreadable, changed, leaves
+from sandbox.network.credentials.formats import UnreadableCredentials, changed, leaves
 
 NPMRC = """; my settings
 registry=https://registry.npmjs.org/
@@ -134,7 +134,7 @@ def test_json_gets_fields_it_did_not_have_and_keeps_the_rest() -> None:
     ],
 )
 def test_what_cannot_be_read_says_so_and_not_what_is_in_it(text: str, format: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableCredentials) as caught:
         leaves(text, format)
     assert str(caught.value) == f"not {format}"
 
@@ -143,12 +143,12 @@ def test_what_cannot_be_read_says_so_and_not_what_is_in_it(text: str, format: st
 def test_any_text_is_read_or_refused_and_its_strings_can_all_be_exchanged(text: str, format: str) -> None:
     try:
         here = leaves(text, format)
-    except Unreadable:
+    except UnreadableCredentials:
         return
     new = {(leaf.keys, leaf.number): "PLACEHOLDER" for leaf in here}
     try:
         done = changed(text, format, new)
-    except Unreadable:
+    except UnreadableCredentials:
         return
     assert all(leaf.value == "PLACEHOLDER" for leaf in leaves(done, format))
 

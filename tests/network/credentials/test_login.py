@@ -99,6 +99,9 @@ def test_a_renewal_leaves_the_tokens_outside_and_writes_them_to_the_persons_file
     assert now["claudeAiOauth"]["subscriptionType"] == "max" and now["other"] == {"kept": 1}
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert os.listdir(file.parent) == [file.name]  # nothing is left beside it
+    assert [(direction, name.rpartition(".")[2]) for _, direction, name in lab.used] == [
+        ("outbound", "refreshToken"), ("inbound", "accessToken"), ("inbound", "refreshToken"),
+    ]  # fmt: skip
     bearer(lab, said["access_token"])
     assert dict(lab.origins[API].seen[-1]["headers"])["authorization"] == f"Bearer {token('oat', 2)}"
 
@@ -316,7 +319,7 @@ def test_a_login_made_inside_is_kept_for_sandboxes_and_leaves_the_persons_file_a
     assert stored(kept)["claudeAiOauth"]["refreshToken"] == token("ort", 2) and not file.exists()
 
 
-def test_a_person_is_told_when_a_login_made_inside_stands_before_their_own(
+def test_a_notice_says_when_a_login_made_inside_takes_precedence_over_the_users(
     make_lab: MakeLab, tmp_path: Path, own_home: Path
 ) -> None:
     file = tmp_path / "claude" / "creds.json"
@@ -331,7 +334,7 @@ def test_a_person_is_told_when_a_login_made_inside_stands_before_their_own(
     assert both.logins is not None and "instead of your own" in both.logins.notices[0]
 
 
-def test_a_login_made_inside_one_project_is_no_login_of_another(
+def test_a_login_made_inside_one_project_is_not_used_in_another(
     make_lab: MakeLab, tmp_path: Path, own_home: Path
 ) -> None:
     file = tmp_path / "claude" / "creds.json"
@@ -506,7 +509,7 @@ def test_no_odd_answer_brings_a_token_in(place: Place, status: int, headers: Any
 @pytest.mark.parametrize(
     "access", ["", "x", "a\r\nHost: x.example.org", "\u2603" * 20, "q1W" * 40_000, "<it>", "a <it>"]
 )
-def test_an_answer_with_what_is_no_token_leaves_the_persons_file_alone(place: Place, access: str) -> None:
+def test_an_answer_without_a_valid_token_leaves_the_users_file_alone(place: Place, access: str) -> None:
     lab, server, file = place
     before, word = file.read_text(), inside(lab)["claudeAiOauth"]
     said = {"access_token": access.replace("<it>", word["accessToken"]), "refresh_token": token("ort", 9)}

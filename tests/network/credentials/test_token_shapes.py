@@ -35,6 +35,10 @@ def jwt(claims: dict[str, Any], signature: str = "c2lnbmF0dXJl" * 8) -> str:
         ("ya29.a0" + "aB3" * 40, r"ya29\.[A-Za-z0-9]{122}"),
         ("1//0g" + "aB3" * 30, r"1__[A-Za-z0-9]{92}"),
         ("npm_" + "aB3" * 12, r"npm_[A-Za-z0-9]{36}"),
+        ("fk-" + "aB3-_" * 8, r"fk-[A-Za-z0-9]{40}"),
+        ("sgamp_user_" + "aB3" * 12, r"sgamp_user_[A-Za-z0-9]{36}"),
+        ("tool_" + "aB3" * 12, r"tool_[A-Za-z0-9]{36}"),  # in no list
+        ("correct-horse-battery-staple-once-more", r"[a-z0-9]{38}"),
         ("0123456789abcdef" * 2, r"[0-9a-f]{32}"),
         ("1b4e28ba-2fa1-11d2-883f-0016d3cca427", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
         ("hunter22", r"[a-z0-9]{20}"),  # as short as that, it would be found in ordinary text
@@ -91,7 +95,7 @@ def test_a_token_hidden_in_a_harmless_claim_stays_outside() -> None:
 
 
 @pytest.mark.parametrize("text", ["a.b.c", "eyJ.eyJ.x", "not a token", "api.example.com.", "x" * 400])
-def test_what_is_no_jwt_is_not_read_as_one(text: str) -> None:
+def test_text_that_only_resembles_a_jwt_is_not_read_as_one(text: str) -> None:
     assert jwt_claims(text) is None
     assert not looks_like_token(text)
 

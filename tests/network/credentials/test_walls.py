@@ -268,7 +268,7 @@ def test_the_persons_file_is_out_of_reach_also_where_its_directory_is_shown(
     assert token("ort", 2) in mine.read_text()
 
 
-def test_the_persons_file_is_covered_also_where_ours_is_elsewhere(
+def test_the_users_file_is_covered_even_when_the_kept_one_is_elsewhere(
     room: Callable[..., Sandbox], server: Server, person: Path
 ) -> None:
     (person / ".tool").mkdir()
@@ -281,7 +281,7 @@ def test_the_persons_file_is_covered_also_where_ours_is_elsewhere(
     assert token("oat", 1) not in out and "sk-ant-oat01-" in out
 
 
-def test_what_of_a_login_cannot_be_used_is_told_and_stops_nothing(
+def test_an_unusable_part_of_a_login_is_reported_and_stops_nothing(
     room: Callable[..., Sandbox], server: Server, person: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "dummy")

@@ -81,7 +81,7 @@ def test_a_provider_that_hangs_is_a_timeout_and_the_mount_lives(mount: Mount, ha
     assert well_again(point)
 
 
-def test_a_provider_that_hangs_again_and_again_is_no_longer_asked(mount: Mount, hanging: Hanging) -> None:
+def test_a_provider_that_hangs_repeatedly_is_not_asked_any_more(mount: Mount, hanging: Hanging) -> None:
     point = mount(hanging, deadline=0.1)
     failed = point.sh(f"for i in $(seq {MOST_STUCK + 20}); do cat hang$i & done; wait; echo x > other").stderr
     assert failed.count("Connection timed out") >= MOST_STUCK
@@ -218,7 +218,7 @@ def test_an_endless_directory_ends(mount: Mount, monkeypatch: pytest.MonkeyPatch
     assert well(point)
 
 
-def test_a_provider_whose_root_is_no_directory_is_an_error(mount: Mount) -> None:
+def test_a_provider_whose_root_is_not_a_directory_is_an_error(mount: Mount) -> None:
     class Flat(MemoryProvider):
         def stat(self, path: str) -> FileInfo:
             return FileInfo(size=1)

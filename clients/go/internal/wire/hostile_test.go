@@ -90,7 +90,7 @@ func TestAServerThatCallsHooksAndReadsNothingEndsTheConnection(t *testing.T) {
 	ends(t, conn)
 }
 
-func TestFramesThatAreNoneEndTheConnection(t *testing.T) {
+func TestInvalidFramesEndTheConnection(t *testing.T) {
 	for _, said := range []string{
 		"\xf2\x00", "\x82\x81aaaax", "\x82\x7f\x7f\xff\xff\xff\xff\xff\xff\xff", "\x8b\x00", "\x89\x7e\x00\x7e", "\x82\x05nojs\n", "\x82\x05null\n",
 	} {

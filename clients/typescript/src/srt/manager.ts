@@ -52,6 +52,7 @@ class Manager {
   private proxy: HostProxy | undefined;
   private filter: RequestFilter | undefined; // as in srt, the one of `initialize`
   private updating: Promise<void> = Promise.resolve();
+  private given: FilterRequestCallback | undefined; // as the settings have it; the one of `initialize` decides
   private readonly sandboxes = new Map<string, Entry>(); // in the order of their last use
   private readonly store = new SandboxViolationStore();
   private readonly texts = new Map<string, string>();
@@ -64,6 +65,7 @@ class Manager {
     this.starting ??= (async () => {
       this.config = undefined; // a session before this one is over, whatever comes of this one
       const own = copy(config);
+      this.given = config.network?.filterRequest;
       this.filter = RequestFilter.of(config.network);
       this.ask = ask && ((host, port) => verdict(ask, host, port));
       await this.sandbox(() => own, undefined);
@@ -120,6 +122,7 @@ class Manager {
   updateConfig = (config: SandboxRuntimeConfig): void => {
     const own = copy(config);
     this.config = own;
+    this.given = config.network?.filterRequest;
     const entries = [...this.sandboxes.values()];
     const hosts = (entry: Entry) => ({ ...entry.settings, network: this.withLists(own, entry.listsId).network });
     const updated = this.updating
@@ -178,7 +181,8 @@ class Manager {
     return this.config !== undefined;
   };
 
-  getConfig = (): SandboxRuntimeConfig | undefined => this.config;
+  getConfig = (): SandboxRuntimeConfig | undefined =>
+    this.config && this.given ? { ...this.config, network: { ...this.config.network, filterRequest: this.given } } : this.config;
   getAllowUnixSockets = (): string[] | undefined => this.config?.network.allowUnixSockets;
   getAllowLocalBinding = (): boolean | undefined => this.config?.network.allowLocalBinding;
   getAllowMachLookup = (): string[] | undefined => this.config?.network.allowMachLookup;
@@ -198,7 +202,9 @@ class Manager {
 
   getFsReadConfig = (): FsReadRestrictionConfig => {
     const { denyRead = [], allowRead = [], disabled } = this.config?.filesystem ?? {};
-    return disabled ? { denyOnly: [], allowWithinDeny: [] } : { denyOnly: denyRead.map(shownPath), allowWithinDeny: allowRead.map(shownPath) };
+    if (disabled) return { denyOnly: [], allowWithinDeny: [] };
+    const secrets = (this.config?.credentials?.files ?? []).filter(({ mode }) => mode === 'deny').map(({ path }) => path);
+    return { denyOnly: [...new Set([...denyRead.map(shownPath), ...secrets])], allowWithinDeny: allowRead.map(shownPath) };
   };
 
   getFsWriteConfig = (): FsWriteRestrictionConfig => {

@@ -1,6 +1,8 @@
 /** Checks of settings, in the manner of zod: `parse` throws, `safeParse` tells. They look at the shape; what a setting means, and
  * whether this machine can do it, `initialize` finds out. */
 import { isIP } from 'node:net';
+import { isAbsolute } from 'node:path';
+import { checkCredentials, CREDENTIAL_KEYS } from './credential-checks.js';
 import type {
   CredentialsConfig,
   FilesystemConfig,
@@ -73,6 +75,22 @@ const port = isType('number', (value: number) =>
 const depth = isType('number', (value: number) =>
   Number.isInteger(value) && value >= 1 && value <= 10 ? undefined : 'Number must be a whole one, 1 to 10',
 );
+const program = isType('string', (value: string) => (isAbsolute(value) ? undefined : 'Binary path must be absolute'));
+const variable = isType('string', (value: string) =>
+  /^[A-Za-z_][A-Za-z0-9_]*$/.test(value) ? undefined : 'Environment variable names are letters, digits and underscores',
+);
+const machService = isType('string', (value: string) =>
+  value.slice(0, -1).includes('*') ? 'Wildcards are only allowed as a single trailing "*"' : undefined,
+);
+const extraction = isType('string', (value: string) => {
+  try {
+    new RegExp(value);
+  } catch (problem) {
+    return `extract is not a valid regular expression: ${(problem as Error).message}`;
+  }
+  const groups = new RegExp(`${value}|`).exec('')!.length - 1; // what matches nothing still has a place for each
+  return groups > 0 ? undefined : 'extract must contain at least one capturing group: the value to mask';
+});
 const oneOf = (...values: string[]): Check =>
   isType('string', (value: string) =>
     values.includes(value) ? undefined : `Invalid enum value. Expected ${values.map((one) => `'${one}'`).join(' | ')}, received '${value}'`,
@@ -130,12 +148,24 @@ const path: Check = (value, at, report) => {
   return isType('string', (one: string) => (one === '' ? 'Path cannot be empty' : undefined))(value, at, report);
 };
 
-const credential = { mode: oneOf('deny', 'mask'), 'extract?': nonEmpty, 'injectHosts?': listOf(host(false)) };
-const credentials = objectOf({
+const credential = { mode: oneOf('deny', 'mask'), 'extract?': extraction, 'injectHosts?': listOf(host(false)) };
+const credentialSources = objectOf({
   'files?': listOf(objectOf({ path: nonEmpty, ...credential })),
-  'envVars?': listOf(objectOf({ name: nonEmpty, ...credential })),
+  'envVars?': listOf(objectOf({ name: variable, ...credential })),
   'allowPlaintextInject?': boolean,
 });
+const credentials: Check = (value, at, report) => {
+  for (const key of Object.keys((value ?? {}) as object))
+    if (!CREDENTIAL_KEYS.includes(key)) report(at, `Unrecognized key(s) in object: '${key}'`, 'unrecognized_keys');
+  return credentialSources(value, at, report);
+};
+
+const tlsPaths = objectOf({ 'caCertPath?': nonEmpty, 'caKeyPath?': nonEmpty, 'excludeDomains?': listOf(host(false)) });
+const tlsTerminate: Check = (value, at, report) => {
+  const { caCertPath, caKeyPath } = (value ?? {}) as { caCertPath?: unknown; caKeyPath?: unknown };
+  if ((caCertPath === undefined) !== (caKeyPath === undefined)) report(at, 'caCertPath and caKeyPath must be provided together', 'custom');
+  return tlsPaths(value, at, report);
+};
 
 const network = objectOf({
   allowedDomains: listOf(host(false)),
@@ -146,11 +176,12 @@ const network = objectOf({
   'allowUnixSockets?': listOf(text),
   'allowAllUnixSockets?': boolean,
   'allowLocalBinding?': boolean,
-  'allowMachLookup?': listOf(text),
+  'allowMachLookup?': listOf(machService),
   'httpProxyPort?': port,
   'socksProxyPort?': port,
   'filterRequest?': isType('function'),
   'stripResponseHeaders?': listOf(nonEmpty),
+  'tlsTerminate?': tlsTerminate,
 });
 
 const filesystem = objectOf({
@@ -172,21 +203,31 @@ export const CredentialsConfigSchema = new Schema<CredentialsConfig>(credentials
 export const IgnoreViolationsConfigSchema = new Schema<IgnoreViolationsConfig>(ignoreViolations);
 export const RipgrepConfigSchema = new Schema<{ command: string; args?: string[] }>(ripgrep);
 export const GitConfigSchema = new Schema<{ safeDirectories?: string[] }>(git);
-export const SandboxRuntimeConfigSchema = new Schema<SandboxRuntimeConfig>(
-  objectOf({
-    network,
-    filesystem,
-    'credentials?': credentials,
-    'ignoreViolations?': ignoreViolations,
-    'enableWeakerNestedSandbox?': boolean,
-    'allowNestedUserNamespaces?': boolean,
-    'enableWeakerNetworkIsolation?': boolean,
-    'ripgrep?': ripgrep,
-    'git?': git,
-    'mandatoryDenySearchDepth?': depth,
-    'allowPty?': boolean,
-  }),
-);
+const settings = objectOf({
+  network,
+  filesystem,
+  'credentials?': credentials,
+  'ignoreViolations?': ignoreViolations,
+  'enableWeakerNestedSandbox?': boolean,
+  'allowNestedUserNamespaces?': boolean,
+  'enableWeakerNetworkIsolation?': boolean,
+  'ripgrep?': ripgrep,
+  'git?': git,
+  'mandatoryDenySearchDepth?': depth,
+  'allowPty?': boolean,
+  'bwrapPath?': program,
+  'socatPath?': program,
+});
+
+export const SandboxRuntimeConfigSchema = new Schema<SandboxRuntimeConfig>((value, at, report) => {
+  let sound = true;
+  const data = settings(value, at, (...problem) => {
+    sound = false;
+    report(...problem);
+  });
+  if (sound) checkCredentials(data as SandboxRuntimeConfig, report);
+  return data;
+});
 
 /** @internal Whether an entry may stand in a list of allowed hosts. */
 export function isAllowedDomain(entry: unknown): boolean {

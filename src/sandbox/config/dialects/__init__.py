@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.config.dialects.table import Translated
-    from sandbox.config.files import Source
+    from sandbox.config.files import SourceFile
 
 
-def translate(source: Source) -> dict[str, Any]:
+def translate(source: SourceFile) -> dict[str, Any]:
     """A file's settings in our spelling, whichever of the file dialects it is written in."""
     name = source.file.replace("\\", "/")
     if name.endswith("/.uds/config.yaml"):
@@ -31,7 +31,7 @@ def translate(source: Source) -> dict[str, Any]:
     return translated.data
 
 
-def spelled(source: Source, path: str) -> str:
+def spelled(source: SourceFile, path: str) -> str:
     """The path of a setting as the file spells it."""
     head, tail = path, ""
     while head:

@@ -107,6 +107,10 @@ def _socks_port(value: object) -> dict[str, Any]:
     return {"network.socks_proxy": f"socks5h://127.0.0.1:{_port(value)}"}  # see translate
 
 
+def _proxy_socket(value: object) -> dict[str, Any]:
+    return {"network.proxy_socket": _file_name(value)}
+
+
 def _certificate(value: object) -> dict[str, Any]:
     return {"network.authority_certificate": _file_name(value)}
 
@@ -189,7 +193,8 @@ TABLE: Mapping[str, Any] = {
     "network.parentProxy.http": "network.upstream_proxy",
     "network.parentProxy.https": "network.upstream_proxy",
     "network.parentProxy.noProxy": _no_proxy,
-    "network.mitmProxy": refused(Message("the gate intercepts connections itself: use network.policy_script or hooks")),
+    "network.mitmProxy.socketPath": _proxy_socket,
+    "network.mitmProxy.domains": "network.proxy_socket_hosts",
     "network.filterRequest": refused(NO_FUNCTION),
     "network.allowPlaintextHeaderSet": ALWAYS,  # only a `filterRequest` sets headers
     "network.stripResponseHeaders": "network.strip_response_headers",
@@ -242,6 +247,7 @@ def translate(data: Mapping[str, Any], *, strict: bool = False) -> Translated:
         network["intercept"] = True
     if ("authority_certificate" in network) != ("authority_key" in network):
         raise ConfigError("caCertPath and caKeyPath must be provided together", path="network.tlsTerminate")
+    _check_inspecting(data.get("network") or {})
     socks = network.pop("socks_proxy", None)
     if socks is not None:  # the HTTP proxy carries every protocol, too
         network.setdefault("upstream_proxy", socks)
@@ -258,6 +264,17 @@ def translate(data: Mapping[str, Any], *, strict: bool = False) -> Translated:
             hosts = network.get("allowed_hosts", [])
             entry["hosts"] = [host for host in hosts if host != "*" and not host.startswith("tcp:")]
     return into
+
+
+def _check_inspecting(asked: Mapping[str, Any]) -> None:
+    """`mitmProxy` is whole, and alone. Raises ConfigError."""
+    proxy = asked.get("mitmProxy")
+    if proxy is None:
+        return
+    if not proxy.get("socketPath") or not proxy.get("domains"):
+        raise ConfigError("needs socketPath and domains", path="network.mitmProxy")
+    if "tlsTerminate" in asked:
+        raise ConfigError("tlsTerminate and mitmProxy are mutually exclusive", path="network.mitmProxy")
 
 
 def _from_environment(network: dict[str, Any], data: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 
 from sandbox.errors import EngineUnavailable, Message, SandboxError
@@ -31,9 +32,14 @@ PATIENCE = 60.0  # seconds for an answer; a pull gets more
 MOST = 8 * 2**20  # bytes of an answer
 _SAID = 2000  # characters of an error that are shown
 
+PLATFORM = sys.platform
+APPLE = "apple-container"  # on a Mac; elsewhere a program of that name is another one
+PROGRAMS = {APPLE: "container"}  # where it is not the engine's name
+
 INSTALL = {
     "docker": Message("Docker is not installed: `apt install docker.io`"),
     "podman": Message("Podman is not installed: `apt install podman uidmap`"),
+    APPLE: Message("Apple's `container` is not installed: `brew install container`"),
 }
 
 
@@ -46,7 +52,7 @@ class CommandFailed(SandboxError):
 
 
 class Cli:
-    """The command of one engine, `docker` or `podman`."""
+    """The command of one engine: `docker`, `podman`, or Apple's `container`."""
 
     def __init__(self, name: str) -> None:
         """Raises EngineUnavailable when it is not installed."""
@@ -87,7 +93,7 @@ class Cli:
         try:
             return json.loads(self.run(*words) or "null")
         except ValueError:
-            raise CommandFailed(self.name, Message("its answer is no JSON")) from None
+            raise CommandFailed(self.name, Message("its answer is not JSON")) from None
 
     def start(
         self,
@@ -111,8 +117,11 @@ class Cli:
 
 
 def find(name: str) -> str | None:
-    """Where the command is, if it is installed."""
-    return next((path for place in PLACES if os.access(path := f"{place}/{name}", os.X_OK)), None)
+    """Where the engine's command is, if it is installed."""
+    if name == APPLE and PLATFORM != "darwin":
+        return None
+    program = PROGRAMS.get(name, name)
+    return next((path for place in PLACES if os.access(path := f"{place}/{program}", os.X_OK)), None)
 
 
 def said(errors: BinaryIO) -> str:

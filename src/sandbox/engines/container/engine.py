@@ -19,11 +19,11 @@ from sandbox import sockets as socket
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
 from sandbox.engines.container.arguments import NAME, STAGE, run_arguments
 from sandbox.engines.container.cli import Cli, CommandFailed, said
+from sandbox.engines.container.guest_directory import GuestDirectory
 from sandbox.engines.container.images import empty_image
 from sandbox.engines.container.info import Info, ask
 from sandbox.engines.container.leftovers import labels
 from sandbox.engines.container.limits import group_of, refuse_unheld, verify
-from sandbox.engines.container.shelf import Shelf
 from sandbox.engines.rlimits import rlimits
 from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError, message_of
 from sandbox.guest.guest import Guest
@@ -83,7 +83,7 @@ class ContainerStart(Started):
     def build(self, plan: Plan) -> ContainerRunning:
         refuse_unheld(plan, self._info, self._cli.name)
         image = empty_image(self._cli)
-        shelf = Shelf(plan.id)
+        shelf = GuestDirectory(plan.id)
         try:
             with tempfile.TemporaryFile() as errors:
                 process = self._cli.start(self._words(plan, shelf, image), errors)
@@ -104,7 +104,7 @@ class ContainerStart(Started):
     def abandon(self) -> None:
         pass  # nothing has been started
 
-    def _words(self, plan: Plan, shelf: Shelf, image: str) -> list[str]:
+    def _words(self, plan: Plan, shelf: GuestDirectory, image: str) -> list[str]:
         return run_arguments(
             plan,
             self._info,
@@ -285,7 +285,7 @@ def _peer(channel: _socket.socket) -> int:
     this machine."""
     pid, uid, _ = unpack("iII", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if pid <= 0 or uid not in (0, os.geteuid()):
-        raise WallError("somebody else than the container's guest reported")
+        raise WallError("something other than the container's guest reported")
     return int(pid)
 
 

@@ -8,7 +8,7 @@ import os
 import tempfile
 
 from sandbox.config.home import home
-from sandbox.engines.container.cli import CommandFailed
+from sandbox.engines.container.cli import APPLE, CommandFailed
 from sandbox.errors import EngineUnavailable, ImageError, Message
 
 TYPE_CHECKING = False
@@ -35,6 +35,8 @@ def empty_image(cli: Cli) -> str:
 
 
 def _import_nothing(cli: Cli) -> None:
+    if cli.name == APPLE:
+        return _load_nothing(cli)
     with tempfile.TemporaryFile() as archive:
         archive.write(_NO_FILES)
         archive.seek(0)
@@ -44,11 +46,26 @@ def _import_nothing(cli: Cli) -> None:
             raise EngineUnavailable("{name} cannot make an image: {said}", name=cli.name, said=problem.said) from None
 
 
+def _load_nothing(cli: Cli) -> None:
+    """Apple's command reads images only as OCI archives."""
+    from sandbox.images.export import export
+    from sandbox.images.oci import this_architecture
+
+    with tempfile.TemporaryDirectory() as place:
+        archive = os.path.join(place, "empty.tar")
+        os.mkdir(os.path.join(place, "root"))
+        export(os.path.join(place, "root"), {}, archive, name=EMPTY, architecture=this_architecture())
+        try:
+            cli.run("image", "load", "--input", archive)
+        except CommandFailed as problem:
+            raise EngineUnavailable("{name} cannot make an image: {said}", name=cli.name, said=problem.said) from None
+
+
 def bring(cli: Cli, asked: str) -> None:
     """Copies the engine's image of that name into our store; the engine pulls it first if necessary. Does nothing for
     an image that the store already has, or that neither the engine nor its registries know. Raises ImageError."""
     from sandbox.errors import NotFound
-    from sandbox.images import keeping, store
+    from sandbox.images import manage, store
     from sandbox.images.importing import import_path
     from sandbox.images.names import VARIANTS, plain_name, reference
 
@@ -62,20 +79,21 @@ def bring(cli: Cli, asked: str) -> None:
         plain_name(asked)  # raises for an invalid name, so that the command cannot take it for an option
     if _inspect(cli, asked) is None and not _pulled(cli, asked):
         return
-    with keeping.making() as place:
+    with manage.making() as place:
         archive = os.path.join(place, "saved.tar")
         try:
-            cli.run("save", "--output", archive, asked, patience=_MOVE)
+            cli.run("image", "save", "--output", archive, asked, patience=_MOVE)
         except CommandFailed as problem:
             raise ImageError(
                 "{name} cannot save {image}: {said}", name=cli.name, image=asked, said=problem.said
             ) from None
-        keeping.name(import_path(archive), asked)
+        manage.name(import_path(archive), asked)
 
 
 def _pulled(cli: Cli, asked: str) -> bool:
     try:
-        cli.run("pull", "--quiet", asked, patience=_MOVE)
+        quiet = ("--progress", "none") if cli.name == APPLE else ("--quiet",)
+        cli.run("image", "pull", *quiet, asked, patience=_MOVE)
     except CommandFailed:
         return False
     return True
@@ -85,9 +103,13 @@ def _inspect(cli: Cli, reference: str) -> dict[str, Any] | None:
     try:
         told = cli.json("image", "inspect", reference)
     except CommandFailed as problem:
-        if "no such image" in problem.said.lower() or "not known" in problem.said.lower():
+        if any(words in problem.said.lower() for words in ("no such image", "not known", "image not found")):
             return None
         raise EngineUnavailable("{name}: {said}", name=cli.name, said=problem.said) from None
-    if not isinstance(told, list) or len(told) != 1 or not isinstance(told[0], dict) or not told[0].get("Id"):
+    if not isinstance(told, list) or len(told) != 1 or not isinstance(told[0], dict) or not _named(told[0]):
         raise EngineUnavailable("{name}: {said}", name=cli.name, said=Message("its answer about an image is not one"))
     return told[0]
+
+
+def _named(told: dict[str, Any]) -> bool:
+    return any(told.get(key) for key in ("Id", "id", "name"))

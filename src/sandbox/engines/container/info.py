@@ -62,7 +62,7 @@ def ask(cli: Cli) -> Info:
             remedy=_remedy(cli.name),
         ) from None
     if not isinstance(told, dict):
-        raise EngineUnavailable("{name} says nothing about itself (`{name} info`)", name=cli.name)
+        raise EngineUnavailable("{name} prints nothing about itself (`{name} info`)", name=cli.name)
     return _podman(told) if "host" in told else _docker(told, cli.name)
 
 

@@ -7,7 +7,7 @@ import shutil
 
 from sandbox.config.home import home
 from sandbox.engines.container.arguments import NAME
-from sandbox.engines.container.cli import Cli, CommandFailed, find, printable
+from sandbox.engines.container.cli import APPLE, Cli, CommandFailed, find, printable
 from sandbox.errors import EngineUnavailable
 from sandbox.registry.process_identity import identity
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 ID, OWNER, HOME = "sandbox.id", "sandbox.owner", "sandbox.home"
-ENGINES = ("docker", "podman")
-SHELVES = "containers"  # the directory in the sandbox home with the containers' shelves: shelf.py
+ENGINES = ("docker", "podman", APPLE)
+SHELVES = "containers"  # the directory in the sandbox home with the containers' own directories: guest_directory.py
 
 
 class Listed:
@@ -49,6 +49,8 @@ def labels(id: str) -> dict[str, str]:
 
 def listed(cli: Cli, prefix: str = "") -> list[Listed]:
     """Our containers whose names begin with `prefix`, running or not. Raises CommandFailed, EngineUnavailable."""
+    if cli.name == APPLE:
+        return [one for one in _of_apple(cli) if one.id and one.name.startswith(prefix)]
     ours = cli.run("ps", "--all", "--no-trunc", "--filter", f"label={ID}", "--format", "{{.ID}}").split()
     if not ours:
         return []
@@ -58,6 +60,17 @@ def listed(cli: Cli, prefix: str = "") -> list[Listed]:
         told = [one for id in ours for one in _inspected(cli, id)]
     found = (_read(cli.name, one) for one in told or ())
     return [one for one in found if one.name.startswith(prefix)]
+
+
+def _of_apple(cli: Cli) -> list[Listed]:
+    told = cli.json("list", "--all", "--format", "json")
+    found = []
+    for one in told if isinstance(told, list) else ():
+        configuration, status = one.get("configuration") or {}, one.get("status")
+        marks = {str(key): printable(str(value)) for key, value in (configuration.get("labels") or {}).items()}
+        state = status.get("state", "") if isinstance(status, dict) else status  # a word, in earlier versions
+        found.append(Listed(cli.name, printable(str(configuration.get("id", ""))), marks, printable(str(state))))
+    return found
 
 
 def _inspected(cli: Cli, id: str) -> list[Any]:

@@ -62,7 +62,7 @@ def verify(plan: Plan, group: Group | None, by_group: bool, name: str) -> None:
         allowed = most + 1 if controller == "pids" else most * 1.01
         if held is None or held > allowed:
             raise LimitUnavailable(
-                "{name} was told to limit {what}, and the kernel does not: use another engine",
+                "{name} accepted a limit on {what} that the kernel does not enforce: use another engine",
                 name=name,
                 what={"cpu": "cpus"}.get(controller, controller),
             )

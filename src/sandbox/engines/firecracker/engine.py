@@ -14,9 +14,10 @@ from sandbox.engines.firecracker.machine import TAP, FirecrackerMachine
 from sandbox.engines.firecracker.template import snapshot
 from sandbox.engines.machine.acceleration import DEVICE, why_not
 from sandbox.engines.machine.kernel import find_kernel
-from sandbox.engines.machine.place import DIRECTORY, RUN
+from sandbox.engines.machine.path_search import PathSearch
+from sandbox.engines.machine.room_paths import DIRECTORY, RUN
 from sandbox.engines.machine.running import MachineRunning, MachineStart, bare_room, capabilities, greeted
-from sandbox.engines.machine.setup import fixed_directories, identity_of, machine_setup, memory_mb
+from sandbox.engines.machine.setup import identity_of, machine_setup, memory_mb, server_words
 from sandbox.errors import EngineUnavailable, Message, message_of
 from sandbox.guest.framed import FramedGuest
 from sandbox.plan.plan import Plan
@@ -113,15 +114,16 @@ def _start_machine(room: LocalRunning, plan: Plan) -> MachineRunning:
     assert room.pid is not None
     machine = FirecrackerMachine(room, room.pid)
 
+    setup = machine_setup(plan)
+
     def greet(guest: FramedGuest) -> None:
-        setup = machine_setup(plan)
         guest.greet()
         guest.set_up({**setup, "machine": {**setup["machine"], **identity_of(plan)}})
 
     try:
         machine.api.load(f"{DIRECTORY}/state", f"{DIRECTORY}/memory")
-        guest = greeted(FramedGuest(machine.connect(fixed_directories(plan))), machine, greet)
-        return MachineRunning(room, guest, machine)
+        guest = greeted(FramedGuest(machine.connect(server_words(plan))), machine, greet)
+        return MachineRunning(room, guest, machine, PathSearch(room.pid, plan, setup), memory_mb(plan))
     except BaseException:
         machine.close()
         raise

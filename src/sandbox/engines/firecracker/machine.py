@@ -11,8 +11,9 @@ import socket
 
 from sandbox.engines.firecracker import vsock
 from sandbox.engines.firecracker.api import Api
-from sandbox.engines.machine.place import DIRECTORY, RUN
-from sandbox.engines.machine.processes import Processes
+from sandbox.engines.machine.processes import RoomProcesses
+from sandbox.engines.machine.room_paths import DIRECTORY, RUN
+from sandbox.engines.machine.setup import PROVIDED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ CONFINED = True  # to fewer rights than a tenant's; our tests' stand-in, which r
 PATIENCE = 20.0  # seconds until Firecracker listens
 
 
-class FirecrackerMachine(Processes):
+class FirecrackerMachine(RoomProcesses):
     """A Firecracker that was started but not configured, in the room whose guest is `pid`."""
 
     def __init__(self, room: Running, pid: int, *, template: bool = False) -> None:
@@ -47,12 +48,14 @@ class FirecrackerMachine(Processes):
         """Waits until our guest in the machine has booted. Raises WallError."""
         vsock.wait_for(self._run, VSOCK, vsock.PORTS["control"], patience)
 
-    def connect(self, fixed: Sequence[str]) -> socket.socket:
+    def connect(self, shared: Sequence[str]) -> socket.socket:
         """Starts the file servers and joins them to the machine. Returns the control stream. Raises WallError."""
         streams = {name: vsock.connect(self._run, VSOCK, port) for name, port in vsock.PORTS.items()}
         self._streams = list(streams.values())
-        self.start(["--share-system", os.devnull], streams["system"])  # no disk: everything goes over the stream
-        self.start(["--share", *fixed], streams["files"])
+        provided = [word for word in shared if word.startswith(PROVIDED)]
+        # No disks: everything goes over the streams.
+        self.start(["--share-system", os.devnull, *provided], streams["system"])
+        self.start(["--share", *shared], streams["files"])
         for stream in self._streams:
             stream.sendall(vsock.OPEN)
         for name in ("system", "files"):

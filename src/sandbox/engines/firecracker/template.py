@@ -1,6 +1,6 @@
 """Templates: a machine that has booted and listens, saved once by Firecracker and loaded from then on.
 
-They are stored as QEMU's are (machine/keeping.py).
+They are stored as QEMU's are (machine/template_store.py).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import shutil
 from sandbox.engines.firecracker.machine import TAP, VSOCK, FirecrackerMachine
 from sandbox.engines.firecracker.vmlinux import vmlinux
 from sandbox.engines.machine.initramfs import initramfs
-from sandbox.engines.machine.keeping import keep, named
 from sandbox.engines.machine.kernel import VSOCK_MODULES, find_kernel
-from sandbox.engines.machine.place import DIRECTORY, RUN
+from sandbox.engines.machine.room_paths import DIRECTORY, RUN
+from sandbox.engines.machine.template_store import keep, named
 from sandbox.errors import WallError
 from sandbox.guest.binary import guest_binary
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandbox.engines.local import LocalRunning
-    from sandbox.engines.machine.kernel import Kernel
+    from sandbox.engines.machine.kernel import InstalledKernel
 
 FILES = ("memory", "state", "kernel", "initramfs", "guest", "firecracker")
 BOOT_PATIENCE = 120.0
 KERNEL_WORDS = "console=ttyS0 quiet panic=-1 reboot=k random.trust_cpu=on sandbox_vsock=1"
 
 
-class Snapshot:
+class MachineSnapshot:
     """A saved machine of a certain size."""
 
     def __init__(self, directory: str, memory_mb: int, cpus: int) -> None:
@@ -38,7 +38,7 @@ class Snapshot:
         self.cpus = cpus
 
 
-def snapshot(program: str, memory_mb: int, cpus: int, room: Callable[[str], LocalRunning]) -> Snapshot:
+def snapshot(program: str, memory_mb: int, cpus: int, room: Callable[[str], LocalRunning]) -> MachineSnapshot:
     """The template of that size, made now if it does not exist. `room` builds a bare room that shows a directory.
 
     Raises EngineUnavailable when a kernel is missing, WallError when the machine does not boot.
@@ -46,13 +46,18 @@ def snapshot(program: str, memory_mb: int, cpus: int, room: Callable[[str], Loca
     kernel, guest = find_kernel(), guest_binary()
     told = ["firecracker", memory_mb, cpus, KERNEL_WORDS, *VSOCK_MODULES]
     directory = named(told, (program, kernel.image, kernel.list, guest), processor=True)
-    made = Snapshot(directory, memory_mb, cpus)
+    made = MachineSnapshot(directory, memory_mb, cpus)
     keep(directory, FILES, lambda work: _make(work, made, program, kernel, guest, room))
     return made
 
 
 def _make(
-    work: str, made: Snapshot, program: str, kernel: Kernel, guest: str, room: Callable[[str], LocalRunning]
+    work: str,
+    made: MachineSnapshot,
+    program: str,
+    kernel: InstalledKernel,
+    guest: str,
+    room: Callable[[str], LocalRunning],
 ) -> None:
     shutil.copy(program, os.path.join(work, "firecracker"))
     shutil.copy(guest, os.path.join(work, "guest"))
@@ -63,7 +68,7 @@ def _make(
     _boot_and_save(work, made, room)
 
 
-def _boot_and_save(work: str, made: Snapshot, room: Callable[[str], LocalRunning]) -> None:
+def _boot_and_save(work: str, made: MachineSnapshot, room: Callable[[str], LocalRunning]) -> None:
     running = room(work)
     try:
         assert running.pid is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.engines.machine.kernel import MODULES, Kernel, read_module
+from sandbox.engines.machine.kernel import MODULES, InstalledKernel, read_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ WARM = (
 )
 
 
-def initramfs(kernel: Kernel, guest: str, modules: Sequence[str] = MODULES) -> bytes:
+def initramfs(kernel: InstalledKernel, guest: str, modules: Sequence[str] = MODULES) -> bytes:
     """An archive in the format that the kernel unpacks (cpio, "newc"); the same input gives the same bytes."""
     with open(guest, "rb") as file:
         program = file.read()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SUFFIX = re.compile(r"\.ko(\.xz|\.gz|\.zst)?$")
 
 
-class Kernel:
+class InstalledKernel:
     """An installed kernel: its version, its image and its modules."""
 
     def __init__(self, version: str, image: str, modules: str) -> None:
@@ -79,7 +79,7 @@ MISSING = Message(
 )
 
 
-def find_kernel(boot: str = "/boot", modules: str = "/lib/modules") -> Kernel:
+def find_kernel(boot: str = "/boot", modules: str = "/lib/modules") -> InstalledKernel:
     """The newest installed kernel whose image is readable and whose modules exist; if there is none, the kernel from
     `sandbox prefetch`. Raises EngineUnavailable."""
     found = _kernels(boot, modules) or _prefetched()
@@ -88,7 +88,7 @@ def find_kernel(boot: str = "/boot", modules: str = "/lib/modules") -> Kernel:
     return max(found, key=lambda one: [int(part) for part in re.findall(r"\d+", one.version)])
 
 
-def _prefetched() -> list[Kernel]:
+def _prefetched() -> list[InstalledKernel]:
     from sandbox.errors import NotFound
     from sandbox.images.prefetch import MACHINE_KERNEL
     from sandbox.images.store import find
@@ -101,13 +101,13 @@ def _prefetched() -> list[Kernel]:
     return _kernels(f"{image.root}/boot", f"{image.root}/lib/modules")
 
 
-def _kernels(boot: str, modules: str) -> list[Kernel]:
+def _kernels(boot: str, modules: str) -> list[InstalledKernel]:
     found = []
     for name in _entries(boot):
         version = name.removeprefix("vmlinuz-")
         image, directory = os.path.join(boot, name), os.path.join(modules, version)
         if version != name and os.access(image, os.R_OK) and os.path.exists(os.path.join(directory, "modules.dep")):
-            found.append(Kernel(version, image, directory))
+            found.append(InstalledKernel(version, image, directory))
     return found
 
 

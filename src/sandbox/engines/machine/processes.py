@@ -6,7 +6,7 @@ import array
 import os
 import socket
 
-from sandbox.engines.machine.place import DIRECTORY
+from sandbox.engines.machine.room_paths import DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GUEST = f"{DIRECTORY}/guest"
 
 
-class Processes:
+class RoomProcesses:
     """The processes started in a room for one machine. Subclasses hold the streams to it."""
 
     def __init__(self, room: Running) -> None:

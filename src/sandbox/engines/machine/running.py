@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from abc import abstractmethod
 
 from sandbox.engines.base import Capabilities, GuestRunning, Started
 from sandbox.engines.bubblewrap import Bubblewrap
-from sandbox.engines.machine.place import DIRECTORY
+from sandbox.engines.machine.packages import show_packages
+from sandbox.engines.machine.room_paths import DIRECTORY
 from sandbox.engines.machine.setup import limit_room
-from sandbox.errors import SandboxClosed, WallError
+from sandbox.errors import Message, SandboxClosed, SandboxError, WallError
 from sandbox.guest.framed import FramedGuest
 from sandbox.layout.etc import tenant
 from sandbox.layout.system import HostSystem
@@ -18,12 +20,14 @@ from sandbox.plan.plan import Plan
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from sandbox.engines.local import LocalRunning, LocalStart
-    from sandbox.engines.machine.processes import Processes
+    from sandbox.engines.machine.path_search import PathSearch
+    from sandbox.engines.machine.processes import RoomProcesses
     from sandbox.engines.usage import Usage
+    from sandbox.guest.process import Process
 
 CLOCK_NS = 20_000_000  # how far behind a clock may be
 CLOCK_TRIES = 5
@@ -50,8 +54,13 @@ class MachineRunning(GuestRunning):
 
     _guest: FramedGuest
 
-    def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Processes) -> None:
+    def __init__(
+        self, room: LocalRunning, guest: FramedGuest, machine: RoomProcesses, search: PathSearch, memory_mb: int
+    ) -> None:
         super().__init__(guest)
+        self._search = search
+        self._memory_mb = memory_mb
+        self.kills = 0  # by the machine's kernel, for lack of memory
         self._room = room
         self._machine = machine
         self._closed = False
@@ -59,6 +68,10 @@ class MachineRunning(GuestRunning):
         self.pid = room.pid
         self.missed = room.missed
         self.tripwires = room.tripwires
+
+    def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
+        lacking = self._search.lacking(request)
+        return super().start({**request, "lacking": lacking} if lacking else request, name, stdio)
 
     def take_sockets(self) -> Mapping[str, _socket.socket]:
         return self._room.take_sockets()
@@ -70,7 +83,19 @@ class MachineRunning(GuestRunning):
         return super().alive() and self._room.alive()
 
     def out_of_memory(self) -> str | None:
-        return self._room.out_of_memory()
+        """A message about kills since the last call: by the room's limit, or by the machine's own kernel."""
+        return self._room.out_of_memory() or self._killed_inside()
+
+    def _killed_inside(self) -> str | None:
+        try:
+            told = self._guest.file("read", b"/proc/vmstat", size=1 << 16)[0]["data"]
+        except (OSError, SandboxError):
+            return None  # no memory for that, either
+        found = re.search(rb"^oom_kill (\d{1,18})$", told, re.MULTILINE)
+        before, self.kills = self.kills, int(found[1]) if found else 0
+        if self.kills <= before:
+            return None
+        return Message("out of memory: the limit is {limit}", limit=f"{self._memory_mb} MiB")
 
     def usage(self) -> Usage:
         return self._room.usage()
@@ -84,6 +109,12 @@ class MachineRunning(GuestRunning):
     def finish(self) -> None:
         self._room.finish()
 
+    def stop_tenants(self) -> None:
+        self._room.stop_tenants()
+
+    def let_tenants_go(self) -> None:
+        self._room.let_tenants_go()
+
     def close(self) -> None:
         """Ends the room and everything in it."""
         if self._closed:
@@ -92,6 +123,7 @@ class MachineRunning(GuestRunning):
         self._room.close()
         self._guest.close()
         self._machine.close()
+        self._search.close()
         self.ended()
 
     def ended(self) -> None:
@@ -111,6 +143,8 @@ class MachineStart(Started):
     def build(self, plan: Plan) -> MachineRunning:
         limits, pids = plan.limits, plan.pids
         try:
+            if plan.user == "root" and plan.image is None:
+                show_packages(plan)
             start_machine = self.prepare(plan)
         except BaseException:
             self._room.abandon()
@@ -143,7 +177,7 @@ def bare_room(directory: str, furnish: Callable[[Plan], None] = lambda plan: Non
     return Bubblewrap().start().build(plan)
 
 
-def greeted(guest: FramedGuest, machine: Processes, greet: Callable[[FramedGuest], None]) -> FramedGuest:
+def greeted(guest: FramedGuest, machine: RoomProcesses, greet: Callable[[FramedGuest], None]) -> FramedGuest:
     """The machine's guest, after `greet` has set it up and its clock has been set. Raises WallError."""
     try:
         greet(guest)

@@ -7,7 +7,8 @@ import resource
 import time
 
 from sandbox.config.model import Limits
-from sandbox.engines.machine.place import DIRECTORY, MEMORY_MB, OWN_MB
+from sandbox.engines.machine.room_paths import DIRECTORY, MEMORY_MB, OWN_MB
+from sandbox.errors import LimitUnavailable
 from sandbox.layout.system import SYSTEM
 from sandbox.plan.mount_operations import Fuse
 from sandbox.plan.plan import Plan
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+LEAST_MB = 128  # a stock kernel takes 50 of them
+PROVIDED = "--provided="  # before the directory that a provider answers for (guest/share_provided.c)
 OWN = ("/tmp", "/run", "/dev/shm")  # scratch directories in the machine's memory: the room's would be slow to reach
 
 
 def memory_mb(plan: Plan) -> int:
-    """The machine's memory."""
-    return -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
+    """The machine's memory. Raises LimitUnavailable if that is too little for its kernel."""
+    asked = -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
+    if asked < LEAST_MB:
+        raise LimitUnavailable("limits.memory: a virtual machine needs at least {least} MiB", least=LEAST_MB)
+    return asked
 
 
 def machine_setup(plan: Plan) -> dict[str, Any]:
@@ -87,7 +93,12 @@ def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:
     return [[kind, most, most] for kind, most in wanted if most is not None]
 
 
-def fixed_directories(plan: Plan) -> list[str]:
+def server_words(plan: Plan) -> list[str]:
+    """What the room's file server is told: directories that providers answer for, and those that nothing changes."""
+    return [*(PROVIDED + one.path for one in plan.served if isinstance(one, Fuse)), *_fixed(plan)]
+
+
+def _fixed(plan: Plan) -> list[str]:
     """Directories that nothing on the host changes while the machine lives, so that its kernel may cache them."""
     if plan.image is not None:
         return _fixed_of_image(plan, plan.image.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.engines.machine.acceleration import KVM
-from sandbox.engines.machine.place import DIRECTORY
+from sandbox.engines.machine.room_paths import DIRECTORY
 from sandbox.errors import EngineUnavailable, Message
 
 # Descriptors arrive in this order (guest/machine_launch.c).

@@ -12,9 +12,10 @@ from sandbox.engines.base import Engine, Finding, Pausable
 from sandbox.engines.bubblewrap import Bubblewrap
 from sandbox.engines.machine.acceleration import DEVICE, KVM, why_not
 from sandbox.engines.machine.kernel import find_kernel
-from sandbox.engines.machine.place import DIRECTORY
+from sandbox.engines.machine.path_search import PathSearch
+from sandbox.engines.machine.room_paths import DIRECTORY
 from sandbox.engines.machine.running import MachineRunning, MachineStart, bare_room, capabilities, greeted
-from sandbox.engines.machine.setup import fixed_directories, identity_of, machine_setup, memory_mb
+from sandbox.engines.machine.setup import identity_of, machine_setup, memory_mb, server_words
 from sandbox.engines.qemu.command import command, find_qemu
 from sandbox.engines.qemu.elsewhere import moved
 from sandbox.engines.qemu.elsewhere import show as show_elsewhere
@@ -41,9 +42,12 @@ STALE_MOST = 500  # names that a clone of a machine that was set up can forget
 class QemuRunning(MachineRunning, Pausable):
     """A machine that QEMU runs."""
 
-    def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Machine, living: LivingMachine) -> None:
-        super().__init__(room, guest, machine)
+    def __init__(
+        self, room: LocalRunning, guest: FramedGuest, machine: Machine, search: PathSearch, living: LivingMachine
+    ) -> None:
+        super().__init__(room, guest, machine, search, living.memory_mb)
         self._living = living
+        self.kills = living.kills
 
     def pause(self) -> None:
         self._living.pause()
@@ -52,6 +56,7 @@ class QemuRunning(MachineRunning, Pausable):
         self._living.resume()
 
     def save(self, directory: str) -> list[str]:
+        self._living.kills = self.kills
         return self._living.save(directory)
 
     def ended(self) -> None:
@@ -158,7 +163,8 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
 
         guest = greeted(FramedGuest(machine.control), machine, greet)
         assert room.pid is not None
-        return QemuRunning(room, guest, machine, LivingMachine(asked, guest, machine.servers, room.pid, chosen))
+        living = LivingMachine(asked, guest, machine.servers, room.pid, chosen)
+        return QemuRunning(room, guest, machine, PathSearch(room.pid, plan, setup), living)
     except BaseException:
         if machine is not None:
             machine.close()
@@ -170,9 +176,9 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
 def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool, set_up: bool) -> Machine:
     """Starts QEMU and the file servers. With an image, the machine knows no files of the host's system."""
     if plan.image is None:
-        return Machine(room, words, fixed_directories(plan), saved=saved, set_up=set_up)
+        return Machine(room, words, server_words(plan), saved=saved, set_up=set_up)
     words, environment = moved(words)
-    return Machine(room, words, fixed_directories(plan), saved=saved, nodes=os.devnull, environment=environment)
+    return Machine(room, words, server_words(plan), saved=saved, nodes=os.devnull, environment=environment)
 
 
 def _beforehand(plan: Plan, setup: dict[str, Any]) -> dict[str, Any] | None:

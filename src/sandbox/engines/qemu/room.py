@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from sandbox.engines.machine.place import DIRECTORY
-from sandbox.engines.machine.processes import Processes
+from sandbox.engines.machine.processes import RoomProcesses
+from sandbox.engines.machine.room_paths import DIRECTORY
+from sandbox.engines.machine.setup import PROVIDED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,17 +18,17 @@ SAVED = "--saved"
 NODES = "nodes"  # in a template: the table of system files that its kernel knows
 
 
-class Machine(Processes):
+class Machine(RoomProcesses):
     """The processes around QEMU's machine, and the owner's two sockets to it: control and monitor.
 
-    `words` is QEMU's command line. `fixed` are directories of the room that nothing on the host changes meanwhile.
+    `words` is QEMU's command line. `shared` is what the room's file server is told of its directories.
     """
 
     def __init__(
         self,
         room: Running,
         words: Sequence[str],
-        fixed: Sequence[str],
+        shared: Sequence[str],
         *,
         saved: bool = False,
         set_up: bool = False,
@@ -42,8 +43,9 @@ class Machine(Processes):
         pairs = [socket.socketpair() for _ in range(6)]  # in the order of their descriptors in QEMU
         (self.control, system, system_bytes, files, files_bytes, self.monitor) = (ours for ours, _ in pairs)
         try:
-            self._serve(["--share-system", SAVED if saved else nodes], system, system_bytes)
-            self._serve(["--share", *((SAVED,) if saved or set_up else ()), *fixed], files, files_bytes)
+            provided = [word for word in shared if word.startswith(PROVIDED)]
+            self._serve(["--share-system", SAVED if saved else nodes, *provided], system, system_bytes)
+            self._serve(["--share", *((SAVED,) if saved or set_up else ()), *shared], files, files_bytes)
             self.launch(words, [theirs.fileno() for _, theirs in pairs], environment)
         except BaseException:
             self.close()

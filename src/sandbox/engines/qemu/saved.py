@@ -39,7 +39,8 @@ class SavedMachine(Template):
         super().__init__(base.directory, base.memory_mb, base.cpus, base.accelerated)
         self._saved = directory
         with open(os.path.join(directory, ABOUT), encoding="utf-8") as file:
-            made_with = json.load(file).get("template")
+            about = json.load(file)
+        made_with, self.kills = about.get("template"), int(about.get("kills", 0))
         if made_with != os.path.basename(base.directory):
             raise SandboxError(
                 "the checkpoint was made with another QEMU, kernel, processor or version of sandbox than those here now"
@@ -74,6 +75,8 @@ class LivingMachine:
         self._room = room
         self._from = started_from
         self._base = os.open(started_from.memory, os.O_RDONLY | os.O_CLOEXEC)  # works even after the file is unlinked
+        self.memory_mb = started_from.memory_mb
+        self.kills = started_from.kills  # of processes, by its kernel, for lack of memory
         self._held = False  # the guest has finished what it was sending
 
     def pause(self) -> None:
@@ -113,7 +116,7 @@ class LivingMachine:
             for server in self._servers:
                 server.sendall(b"G")
         with open(os.path.join(directory, ABOUT), "w", encoding="utf-8") as about:
-            json.dump({"template": os.path.basename(self._from.directory)}, about)
+            json.dump({"template": os.path.basename(self._from.directory), "kills": self.kills}, about)
         return lost
 
     def _state(self) -> bytes:

@@ -40,7 +40,7 @@ def hear_server(control: socket.socket) -> None:
         said = b"no answer"
     if said:
         raise SandboxError(
-            "files that the checkpoint needs are others now ({said})",
+            "files that the checkpoint needs have changed ({said})",
             said=ascii(said.decode(errors="replace")),
         )
 

@@ -1,7 +1,7 @@
 """Templates: a machine that has booted and waits for its first message, saved once and cloned from then on.
 
 A template is a directory in the cache, named after a hash of everything it was made from. It is private to its owner,
-made in another directory and then renamed, and checked before each use (keeping.py).
+made in another directory and then renamed, and checked before each use (machine/template_store.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 
 from sandbox.engines.machine.acceleration import KVM, acceleration
 from sandbox.engines.machine.initramfs import WARM, initramfs
-from sandbox.engines.machine.keeping import keep, named
 from sandbox.engines.machine.kernel import find_kernel
+from sandbox.engines.machine.template_store import keep, named
 from sandbox.engines.qemu.command import command, find_qemu
 from sandbox.engines.qemu.monitor import Monitor
 from sandbox.engines.qemu.room import NODES, Machine
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.engines.base import Running
-    from sandbox.engines.machine.kernel import Kernel
+    from sandbox.engines.machine.kernel import InstalledKernel
 
 KNOWN = "known"
 FILES = ("ram", "state", "kernel", "initramfs", "guest", NODES, KNOWN)
@@ -54,6 +54,7 @@ class Template:
         self.accelerated = accelerated  # "kvm" or "tcg"
         self.memory_mb = memory_mb
         self.cpus = cpus
+        self.kills = 0  # by its kernel, for lack of memory
 
     @property
     def memory(self) -> str:
@@ -94,7 +95,7 @@ def template(
     return made
 
 
-def _make(work: str, made: Template, kernel: Kernel, guest: str, room: Callable[[str], Running]) -> None:
+def _make(work: str, made: Template, kernel: InstalledKernel, guest: str, room: Callable[[str], Running]) -> None:
     told = Steps(_("making a virtual machine to clone, once"), 4)
     shutil.copyfile(kernel.image, os.path.join(work, "kernel"))
     shutil.copy(guest, os.path.join(work, "guest"))

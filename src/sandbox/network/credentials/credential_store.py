@@ -85,7 +85,7 @@ def _sync(place: str) -> None:
 
 
 def kept_as(name: str, project: str | None) -> str:
-    """The first part of the names of files about a login made inside `project`, a word of `state/places.py`."""
+    """The first part of the names of files about a login made inside `project`, a word of `state/paths.py`."""
     return name if project is None else f"{name}@{project}"
 
 

@@ -28,7 +28,7 @@ class Leaf(NamedTuple):
     number: int = 0
 
 
-class Unreadable(Exception):
+class UnreadableCredentials(Exception):
     """A file is not in its format. The message never repeats what is in it."""
 
 
@@ -41,7 +41,7 @@ def leaves(text: str, format: str) -> list[Leaf]:
             return _numbered(_walked(_toml(text), ()))
         return _numbered((span.keys, span.value) for span in text_formats.spans(text, format))
     except (ValueError, RecursionError):
-        raise Unreadable(f"not {format}") from None
+        raise UnreadableCredentials(f"not {format}") from None
 
 
 def changed(text: str, format: str, new: Mapping[tuple[Keys, int], Any], *, comments: bool = True) -> str:
@@ -54,7 +54,7 @@ def changed(text: str, format: str, new: Mapping[tuple[Keys, int], Any], *, comm
             return _changed_toml(text if comments else _TOML.sub(_without_comment, text), new)
         return text_formats.replaced(text, format, new, comments=comments)
     except (ValueError, RecursionError):
-        raise Unreadable(f"not {format}") from None
+        raise UnreadableCredentials(f"not {format}") from None
 
 
 def _numbered(found: Any) -> list[Leaf]:
@@ -145,6 +145,6 @@ def value_at(text: str, format: str, keys: Keys) -> Any:
         place = _json(text)
         for key in keys:
             place = place.get(key) if isinstance(place, dict) else None
-    except (ValueError, RecursionError, Unreadable):
+    except (ValueError, RecursionError, UnreadableCredentials):
         return None
     return place

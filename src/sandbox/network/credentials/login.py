@@ -14,8 +14,8 @@ from sandbox.config.variables import secret_word
 from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials import credential_store
 from sandbox.network.credentials.expiry import end_of, written_end
-from sandbox.network.credentials.formats import MOST, Unreadable, changed, leaves
-from sandbox.network.credentials.token import Token
+from sandbox.network.credentials.formats import MOST, UnreadableCredentials, changed, leaves
+from sandbox.network.credentials.token import CredentialToken
 from sandbox.network.credentials.token_shapes import shaped
 from sandbox.network.credentials.visible_strings import has_no_token, is_reference, parted, suspect
 from sandbox.network.secrets.field_paths import has_wildcard, host_in, keys_of, matches, written
@@ -53,8 +53,8 @@ class Login:
         self.store = os.path.join(place(), f"{self.kept_as}.{entry.format}")
         self.shared = os.path.join(place(), f"{name}.{entry.format}")
         self.exchanges = self.running = 0  # requests to the token endpoint: all so far, and those not answered yet
-        self._tokens: dict[tuple[Keys, int], Token] = {}
-        self._more: dict[str, Token] = {}  # of logins made inside, by placeholder
+        self._tokens: dict[tuple[Keys, int], CredentialToken] = {}
+        self._more: dict[str, CredentialToken] = {}  # of logins made inside, by placeholder
         self.hidden: dict[str, bytes] = {}  # other strings of the file that look like secrets, with placeholders
         self._inside: dict[tuple[Keys, int], str] = {}
         self._text = ""
@@ -117,7 +117,7 @@ class Login:
         try:
             text = data.decode() if len(data) <= MOST else "\0"
             self._take(text, leaves(text, self.entry.format))
-        except (UnicodeDecodeError, Unreadable):
+        except (UnicodeDecodeError, UnreadableCredentials):
             self.problem = Message(
                 "{file!r} is not {format}, so programs inside have no login", file=source, format=self.entry.format
             )
@@ -150,7 +150,7 @@ class Login:
     def _field(self, keys: Keys) -> tuple[str, CredentialField] | None:
         return next(((path, field) for path, field in self.entry.tokens.items() if matches(path, keys)), None)
 
-    def _token(self, leaf: Leaf, path: str, field: CredentialField) -> tuple[Token, str]:
+    def _token(self, leaf: Leaf, path: str, field: CredentialField) -> tuple[CredentialToken, str]:
         """The token that a string of the file is or contains, and that string with its placeholder."""
         host = host_in(path, leaf.keys)
         value, before, after = leaf.value, "", ""
@@ -162,13 +162,13 @@ class Login:
         token.has(value, self._key)
         return token, before + token.placeholder.decode() + after
 
-    def _new_token(self, where: tuple[Keys, int], field: CredentialField, hosts: list[str]) -> Token:
+    def _new_token(self, where: tuple[Keys, int], field: CredentialField, hosts: list[str]) -> CredentialToken:
         path = written(where[0]) + (f"#{where[1]}" if where[1] else "")
         setting = f"{self.path}.fields.{path}"
         try:
-            return Token(f"{self.name}.{path}", self._label(path), field.kind, hosts, field.places, setting)
+            return CredentialToken(f"{self.name}.{path}", self._label(path), field.kind, hosts, field.places, setting)
         except ConfigError:  # text in the user's file that is not a host: its token goes nowhere
-            return Token(f"{self.name}.{path}", self._label(path), field.kind, [], field.places, setting)
+            return CredentialToken(f"{self.name}.{path}", self._label(path), field.kind, [], field.places, setting)
 
     def _label(self, path: str) -> str:
         return f"{self.name}\0{path}"
@@ -196,17 +196,17 @@ class Login:
             return None
         try:
             return changed(self._text, self.entry.format, self._inside, comments=False)
-        except Unreadable:
+        except UnreadableCredentials:
             raise ConfigError("the file cannot be written with placeholders", path=f"{self.path}.file") from None
 
     # -- its tokens
 
-    def tokens(self) -> Iterator[Token]:
+    def tokens(self) -> Iterator[CredentialToken]:
         """Every token that ever was in the file, and those of logins made inside."""
         yield from list(self._tokens.values())
         yield from list(self._more.values())
 
-    def of_kind(self, kind: str) -> Token | None:
+    def of_kind(self, kind: str) -> CredentialToken | None:
         """The token of one kind, where a file holds one login."""
         for path, field in self.entry.tokens.items():
             if field.kind == kind and not has_wildcard(path):
@@ -230,13 +230,13 @@ class Login:
 
     def _remember(self, placeholder: str, value: str, hosts: list[str]) -> None:
         path = f"{self.path}.fields"
-        token = Token(f"{self.name} (from a login inside)", "", "key", hosts, ("header",), path)
+        token = CredentialToken(f"{self.name} (from a login inside)", "", "key", hosts, ("header",), path)
         token.has(value, self._key)
         token.placeholders = [placeholder.encode()]
         self._more[placeholder] = token
         self.version += 1
 
-    def more(self, placeholder: str) -> Token:
+    def more(self, placeholder: str) -> CredentialToken:
         """The token for which `extra` returned this placeholder."""
         return self._more[placeholder]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials.login import Login
 from sandbox.network.credentials.token_shapes import shaped
-from sandbox.network.secrets.held_secret import Credential, HeldToken
+from sandbox.network.secrets.held_secret import HeldSecret, HeldToken
 from sandbox.network.secrets.sources import check
 from sandbox.network.secrets.stored_key import placeholder_key
 from sandbox.policy.hosts import HostSet
@@ -30,7 +30,7 @@ GIT = """[credential "https://{host}"]
 class Logins:
     """Raises ConfigError for an entry that cannot be used. A missing file is not a mistake: nobody has logged in yet.
     `cover` hides a file of the host from tenants; it is called before a token is written to one. `project` is the word
-    for the project (`state/places.py`): logins made inside are kept for it alone."""
+    for the project (`state/paths.py`): logins made inside are kept for it alone."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Logins:
         setting = f"{login.path}.variables.{variable}"
         check(secret, setting)
         try:
-            one = Credential(variable, secret, "x", setting)
+            one = HeldSecret(variable, secret, "x", setting)
         except ConfigError as problem:  # the person's value is unusable; start without it
             self.notices.append(
                 Message("{variable} is not set inside: its value {problem}", variable=variable, problem=problem.problem)

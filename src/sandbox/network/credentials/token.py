@@ -16,7 +16,7 @@ MOST_PLACEHOLDERS = 32  # of one token over time: a JWT's placeholder changes wi
 MISSING = Message("it is not in your credential file")
 
 
-class Token:
+class CredentialToken:
     """Where the token may go, its current value (None when there is none; `why` says why), and every placeholder it has
     had. New copies of the file have the last one; all of them stand for the current value."""
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import Denied
 from sandbox.network.credentials.credential_store import FileLock, keep_more
-from sandbox.network.credentials.formats import Unreadable
+from sandbox.network.credentials.formats import UnreadableCredentials
 from sandbox.network.credentials.token_answer import MOST, RULE, rewritten, top_level
 from sandbox.network.credentials.token_request import LOGIN_GRANTS, TokenRequest, same_path
 from sandbox.network.credentials.token_request import MOST as MOST_REQUEST
 from sandbox.network.http.body import EMPTY, Whole
 from sandbox.network.http.compression import decoded
 from sandbox.network.http.headers import Headers
+from sandbox.network.secrets.held_secret import endpoint_only, no_value
 from sandbox.network.secrets.injection import put_in
 from sandbox.network.secrets.sources import unusable
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from sandbox.network.credentials.login import Login
-    from sandbox.network.credentials.token import Token
+    from sandbox.network.credentials.token import CredentialToken
     from sandbox.network.http.body import Body
     from sandbox.network.http.message import Request, Response
     from sandbox.network.secrets.field_paths import Keys
@@ -68,14 +69,16 @@ class TokenExchange:
             raise Denied(RULE, "{most} requests for tokens are waiting already", most=MOST_AT_ONCE)
         self._login.running += 1
         try:
-            exchange = self._secrets.unfinished.start(self._exchanged(*await self._begun(request)))
+            async with asyncio.timeout(PATIENCE):  # a body that never ends would keep its place
+                begun = await self._begun(request)
+            exchange = self._secrets.unfinished.start(self._exchanged(*begun))
         except BaseException:
             self._login.running -= 1
             raise
         # The tenant may leave now; the exchange is completed all the same.
         return await asyncio.shield(exchange)
 
-    async def _begun(self, request: Request) -> tuple[Request, TokenRequest, Token | None]:
+    async def _begun(self, request: Request) -> tuple[Request, TokenRequest, CredentialToken | None]:
         """Reads the request and finds out what it asks for."""
         body = await _read(decoded(request.headers, request.stream), MOST_REQUEST)
         asked = TokenRequest(request.headers.media_type, body)
@@ -89,7 +92,7 @@ class TokenExchange:
         _give(request, asked.written() if token is not None else body)
         return request, asked, token
 
-    def _refresh_token(self, request: Request, asked: TokenRequest) -> Token | None:
+    def _refresh_token(self, request: Request, asked: TokenRequest) -> CredentialToken | None:
         """The refresh token that the request asks for, if it may have it."""
         exactly = request.target in self._login.entry.refresh.paths and request.method == "POST"
         if not (exactly and asked.refresh_token and request.scheme == "https"):
@@ -102,7 +105,7 @@ class TokenExchange:
                 return one
         return None
 
-    async def _exchanged(self, request: Request, asked: TokenRequest, token: Token | None) -> Response:
+    async def _exchanged(self, request: Request, asked: TokenRequest, token: CredentialToken | None) -> Response:
         lock: FileLock | None = None
         try:
             if token is not None or self._logs_in(request, asked):
@@ -134,7 +137,7 @@ class TokenExchange:
         lock.close()
         raise Denied(RULE, "another sandbox has been renewing these tokens for {seconds:.0f} s", seconds=PATIENCE)
 
-    async def _prepared(self, request: Request, asked: TokenRequest, token: Token | None) -> str | None:
+    async def _prepared(self, request: Request, asked: TokenRequest, token: CredentialToken | None) -> str | None:
         """Inserts values. Returns the refresh token that is sent, if any."""
         self._login.load()  # under the lock: it may have been renewed while we waited
         given = asked.refresh_token.encode() if token is not None else None
@@ -142,12 +145,13 @@ class TokenExchange:
         if token is None or given is None:
             return None
         if token.value is None:
-            raise Denied(token.setting, "the secret {name} has no value: {why}", name=token.name, why=token.why or "?")
+            raise no_value(token.name, token.setting, token.why)
         body = await _read(request.stream, MOST_REQUEST)
         filled = asked.with_value(body, given, token.value)
         if filled is None:
-            raise Denied(token.setting, "the secret {name} goes to its token endpoint alone", name=token.name)
+            raise endpoint_only(token.name, token.setting)
         _give(request, filled)
+        request.uses.put_in(token.name)
         return token.value.decode()
 
     # -- the answer
@@ -169,7 +173,9 @@ class TokenExchange:
             field = _SPELLED.get(keys[0]) if len(keys) == 1 else None
             token = self._login.of_kind(field) if field in new and field is not None else None
             if token is not None and new.get(field or "") == value and token.placeholders:
+                request.uses.taken_out(token.name)
                 return token.placeholder.decode()
+            request.uses.taken_out("credentials")
             return self._extra(value, request.host, keep=login_inside)
 
         body = rewritten(answer, kind, response.status, self._login.entry.refresh.keep, stand_in)
@@ -199,7 +205,7 @@ class TokenExchange:
         """Writes them to the file. They are in memory in any case, and good for this sandbox."""
         try:
             self._login.renewed(sent, new, said)
-        except (OSError, Unreadable, ValueError) as problem:
+        except (OSError, UnreadableCredentials, ValueError) as problem:
             self._login.only_in_memory(new)
             self._secrets.complain(self._login.path, type(problem).__name__)
 

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 SHORTEST = 20  # characters; a shorter token's placeholder is made this long, so that it does not occur by chance
 
-# Public prefixes by which programs tell tokens apart. Anything not listed is treated as part of the secret.
+# Public prefixes by which programs tell tokens apart.
 _PREFIX = re.compile(
     r"sk-ant-[a-z]{3,6}\d\d-|sk-(?:proj|svcacct|admin|None|or-v1|lf)-|sk-|pk-lf-|gh[a-z]_|github_pat_|glpat-|npm_|pypi-"
-    r"|ya29\.|AIza|hf_|xai-|gsk_|r8_|rt_|fw_|pplx-|dop_v1_|xox[a-z]-|sgp_|sbp_|amp_|key_|1//"
+    r"|ya29\.|AIza|hf_|xai-|gsk_|r8_|rt_|fw_|pplx-|dop_v1_|xox[a-z]-|sgp_|sbp_|sgamp_(?:[a-z]{1,9}_)?|amp_|key_|crsr_"
+    r"|ksk_|fk-|1//"
 )
+# A word, one separator and a long rest without any: the word is a prefix, not part of the secret. Passphrases differ.
+_WORD = re.compile(r"[a-z]{2,8}[-_](?=[A-Za-z0-9]{24,}$)")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _JWT = re.compile(r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*")
 
@@ -44,7 +47,7 @@ def shaped(value: str, key: bytes, label: str) -> str:
     claims = jwt_claims(value)
     if claims is not None:
         return _jwt(value, claims, key, label)
-    prefix = _PREFIX.match(value)
+    prefix = _PREFIX.match(value) or _WORD.match(value)
     start = re.sub(r"[^A-Za-z0-9._-]", "_", prefix[0]) if prefix else ""
     rest = value[prefix.end() :] if prefix else value
     letters = _letters(_stream(key, label), _alphabet(rest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from sandbox.network.decider.link import Unavailable
+from sandbox.network.decider.connection import Unavailable
 from sandbox.network.decider.messages import TooMuch, edits, request_fields
 from sandbox.network.http.body import EMPTY, Body
 from sandbox.network.http.headers import strip
@@ -13,7 +13,7 @@ from sandbox.network.intercept.hooks import RefusedWith
 from sandbox.policy.addresses import parse_address
 
 if TYPE_CHECKING:
-    from sandbox.network.decider.link import Link, Question
+    from sandbox.network.decider.connection import DeciderConnection, DeciderQuestion
     from sandbox.network.http.message import Request
 
 _SIZE = 1 << 16
@@ -22,7 +22,7 @@ _SIZE = 1 << 16
 class Decider:
     """`plaintext`: verdicts may also set headers of requests that travel unencrypted."""
 
-    def __init__(self, link: Link, *, plaintext: bool = False) -> None:
+    def __init__(self, link: DeciderConnection, *, plaintext: bool = False) -> None:
         self._link = link
         self._plaintext = plaintext
 
@@ -57,7 +57,7 @@ class Decider:
         said = await question.verdict()
         return said if said["action"] != "need_body" else await self._shown(request, question, said["max"])
 
-    async def _shown(self, request: Request, question: Question, most: int) -> dict[str, Any]:
+    async def _shown(self, request: Request, question: DeciderQuestion, most: int) -> dict[str, Any]:
         """The verdict after the decider has seen up to `most` bytes of the body, which are then sent on."""
         question.looks()
         length = request.stream.length
@@ -87,7 +87,7 @@ class Decider:
         request.stream = Seen(data, rest) if data else EMPTY
         return said
 
-    def _early(self, question: Question) -> dict[str, Any]:
+    def _early(self, question: DeciderQuestion) -> dict[str, Any]:
         said = question.next.result()
         if said["action"] != "deny":
             raise question.broke("a verdict other than deny while the body was read")

@@ -6,12 +6,17 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from sandbox.errors import SandboxClosed
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import TypeAlias
 
+    from sandbox.guest.carried import CarriedListener
     from sandbox.network.gate.relay import Relay
 
     Serve = Callable[[socket.socket], Awaitable[None]]
+    Listener: TypeAlias = socket.socket | CarriedListener
 
 MOST_CONNECTIONS = 1024
 _DESCRIPTORS = 65536  # for all sandboxes of a process
@@ -31,12 +36,12 @@ class Acceptor:
         self._broke = broke
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], Relay | None] = {}
-        self._listeners: dict[socket.socket, None] = {}
+        self._listeners: dict[Listener, None] = {}
         self._expected: set[asyncio.Task[None]] = set()  # about to carry a relay
         self._closing = False
         self._sweeper = self._loop.create_task(self._sweep())
 
-    def open(self, listener: socket.socket, serve: Serve) -> None:
+    def open(self, listener: Listener, serve: Serve) -> None:
         """Accepts on `listener` from now on."""
         if self._closing:
             return
@@ -73,11 +78,14 @@ class Acceptor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _accept(self, listener: socket.socket, serve: Serve) -> None:
+    def _accept(self, listener: Listener, serve: Serve) -> None:
         for _ in range(_AT_ONCE):
             try:
                 client, _ = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
+                return
+            except SandboxClosed:
+                self._loop.remove_reader(listener)
                 return
             except OSError:  # out of descriptors: try again a little later
                 self._loop.remove_reader(listener)
@@ -90,9 +98,10 @@ class Acceptor:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # forward each piece without delay
             task = self._loop.create_task(self._guarded(client, serve))
             self._tasks[task] = None
-            task.add_done_callback(self._forget)
+            task.add_done_callback(lambda task, client=client: self._forget(task, client))  # type: ignore[misc]
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _forget(self, task: asyncio.Task[None], client: socket.socket) -> None:
+        client.close()  # also when the task was cancelled before it began
         self._tasks.pop(task, None)
         self._expected.discard(task)
 

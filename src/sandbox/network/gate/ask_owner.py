@@ -84,9 +84,17 @@ def _alive(client: socket.socket) -> bool:
         return client.fileno() >= 0
     try:
         state = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 4)
-    except OSError:
-        return client.fileno() >= 0
+    except OSError:  # one that the guest carries: its end shows on the local socket
+        return client.fileno() >= 0 and not _ended(client)
     return struct.unpack("=B3x", state)[0] not in (_CLOSE, _CLOSE_WAIT)
+
+
+def _ended(client: socket.socket) -> bool:
+    import select
+
+    waiting = select.poll()
+    waiting.register(client.fileno(), getattr(select, "POLLRDHUP", 0))  # macOS does not tell
+    return bool(waiting.poll(0))
 
 
 class AskedContext:
@@ -107,6 +115,7 @@ class AskedContext:
         self._destination = destination
         self._admitted: Decision | None = None  # for dialling: a request that was allowed needs a connection
         self.report = gate.report
+        self.secret_used = gate.secret_used
 
     @property
     def network(self) -> Network:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,14 @@ from sandbox.policy.hosts import InvalidHost, canonical_host
 from sandbox.policy.network import HOST_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from sandbox.config.model import Network
     from sandbox.network.destination import Destination
     from sandbox.policy.network import NetworkPolicy
 
     Resolve = Callable[[str, int], Sequence[str]]
+    Ask = Callable[[socket.socket, Destination, tuple[str, str] | None], Awaitable[None]]
 
 _PER_ADDRESS = 10.0
 _PROXY_ANSWER = 16384
@@ -39,10 +42,13 @@ class Dialer:
         self._resolve = resolve or system_resolve
         self._resolving = asyncio.Semaphore(_AT_ONCE)
 
-    async def dial(self, destination: Destination, policy: NetworkPolicy, upstream_proxy: str | None) -> socket.socket:
+    async def dial(self, destination: Destination, policy: NetworkPolicy, network: Network) -> socket.socket:
         """A connected socket to a destination that was judged. Raises Denied for a refused address, or OSError."""
         if destination.host == HOST_NAME:
             return await _connect(["127.0.0.1", "::1"], destination.port)
+        if network.proxy_socket is not None and policy.through_socket(destination.host, destination.port):
+            return await _asked(await _connect_unix(network.proxy_socket), _ask_http, destination, None)
+        upstream_proxy = network.upstream_proxy
         if upstream_proxy is not None and not policy.dialled_directly(destination.host, destination.port):
             # The proxy resolves the name: it may be the only one that can, and the owner chose it.
             return await _through(upstream_proxy, destination)
@@ -121,9 +127,31 @@ async def _through(text: str, destination: Destination) -> socket.socket:
     proxy = ProxyAddress(text)
     found = [proxy.host] if parse_address(proxy.host) else await in_thread(system_resolve, proxy.host, proxy.port)
     sock = await _connect(found, proxy.port)
+    return await _asked(sock, ask_socks if proxy.socks else _ask_http, destination, proxy.credentials)
+
+
+async def _connect_unix(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        async with asyncio.timeout(_PER_ADDRESS):
+            await asyncio.get_running_loop().sock_connect(sock, os.path.expanduser(path))
+        return sock
+    except (OSError, TimeoutError) as problem:
+        sock.close()
+        raise OSError("the proxy of network.proxy_socket cannot be reached") from problem
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def _asked(
+    sock: socket.socket, ask: Ask, destination: Destination, credentials: tuple[str, str] | None
+) -> socket.socket:
+    """The socket, when the proxy at its other end has connected it to the destination. Raises OSError."""
     try:
         async with asyncio.timeout(_PER_ADDRESS):
-            await (ask_socks if proxy.socks else _ask_http)(sock, destination, proxy.credentials)
+            await ask(sock, destination, credentials)
         return sock
     except BaseException as problem:
         sock.close()

@@ -6,34 +6,39 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from sandbox.errors import SandboxClosed
 from sandbox.network.gate import dns
 from sandbox.network.gate.first_bytes import exactly
 
 if TYPE_CHECKING:
+    from sandbox.guest.carried import CarriedDatagrams
     from sandbox.network.gate.dns import Lookup
 
 _STREAM = 10.0
 _IP_PKTINFO = 8
 
 
-def serve_datagrams(sock: socket.socket, lookup: Lookup) -> None:
+def serve_datagrams(sock: socket.socket | CarriedDatagrams, lookup: Lookup) -> None:
     """Answers a batch of queries on a port-53 socket that has PKTINFO set."""
     for _ in range(64):
         try:
             query, control, _, sender = sock.recvmsg(dns.MAX_MESSAGE + 1, 128)
         except BlockingIOError:
             return
+        except SandboxClosed:
+            asyncio.get_running_loop().remove_reader(sock)
+            return
         except OSError:
             continue  # an ICMP error for an earlier response that nobody received
         response = dns.answer(query, lookup)
         if response is not None:
             try:
-                sock.sendmsg([response], _from_same(control), 0, sender)
+                sock.sendmsg([response], from_same(control), 0, sender)
             except OSError:
                 pass
 
 
-def _from_same(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+def from_same(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
     """Control data that sends the response from the address the query went to; clients ignore any other."""
     answer = []
     for level, kind, data in control:

@@ -20,7 +20,7 @@ from sandbox.network.gate.judge import Judge
 from sandbox.network.gate.publish import serve_published
 from sandbox.network.gate.refusal import ClientStyle
 from sandbox.network.gate.relay import Relay, reset
-from sandbox.network.gate.reporting import Reporter
+from sandbox.network.gate.reporting import GateReporter
 from sandbox.network.gate.synthetic_addresses import PROXY, SyntheticAddresses
 from sandbox.network.gate.tenant_connection import TenantConnection
 from sandbox.network.threads import in_thread
@@ -46,9 +46,10 @@ class Gate:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.rules = Judge(setup)
-        self.reporter = Reporter(setup.emit, setup.record)
+        self.reporter = GateReporter(setup.emit, setup.record)
         self.judge = self.rules.judge
         self.report = self.reporter.report
+        self.secret_used = self.reporter.secret_used
         self._loop = asyncio.get_running_loop()
         self._names = SyntheticAddresses()
         self._dialer = Dialer(setup.resolve)
@@ -184,7 +185,7 @@ class Gate:
         decision = decision or self.judge(destination)
         if not decision:
             raise Denied(decision.rule, decision.reason)
-        return await self._dialer.dial(destination, self.policy, self.network.upstream_proxy)
+        return await self._dialer.dial(destination, self.policy, self.network)
 
     async def dial_inside(self, port: int) -> socket.socket:
         """A connection to a tenant's listening port, made by the guest."""

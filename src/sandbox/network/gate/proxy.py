@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sandbox.network.destination import Destination
     from sandbox.network.gate.refusal import Ca
 
-    class Gate(Protocol):
+    class ProxyGate(Protocol):
         """What a proxy needs of the gate."""
 
         def destination(self, host: str, port: int, named_by: str) -> Destination: ...
@@ -51,7 +51,7 @@ class BadRequest(Exception):
     """The request does not name a destination."""
 
 
-async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> None:
+async def serve(client: socket.socket, gate: ProxyGate, token: str | None = None) -> None:
     """Serves one client. With `token`, the client must present it: other users of the machine may reach the port."""
     head = b""
     try:

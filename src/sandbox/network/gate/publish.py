@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sandbox.network.gate.relay import Relay
 
-    class Gate(Protocol):
+    class PublishGate(Protocol):
         """What a published port needs of the gate."""
 
         def expects_relay(self) -> None: ...
@@ -75,7 +75,7 @@ def _port(text: str, entry: str, least: int) -> int:
     )
 
 
-async def serve_published(client: socket.socket, rule: Published, gate: Gate) -> None:
+async def serve_published(client: socket.socket, rule: Published, gate: PublishGate) -> None:
     """Connects a client on the host to the tenant's listening port, or resets it when nothing listens there."""
     from sandbox.network.gate.relay import Relay, reset
 

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
     Ca = Callable[[], Authority]
 
-# Seconds that a client has to speak first, before it is reset. Most speak at once, a JVM after a while.
+# Seconds that a client has to speak first, before it is reset: it may be waiting for the server. Over HTTP none does,
+# and one in an emulated machine reads its certificates for seconds before it speaks.
 FIRST_WORD = 2.0
+FIRST_WORD_OF_HTTP = 30.0
+HTTP_PORTS = (80, 443)
 FIRST_LINE = 1.0  # seconds to wait for a request to show to the owner: the client may be waiting for the server
 _LAST_WORD = 1.0
 _TLS_ACCESS_DENIED = bytes((0x15, 3, 1, 0, 2, 2, 49))  # a fatal alert
@@ -102,7 +105,7 @@ async def refuse(
     """Ends a connection that is not allowed or cannot be made. A client that speaks HTTP, also as HTTP/2 or, with
     `inside_tls`, inside TLS, gets what `answer` makes; any other gets a TLS alert or a reset."""
     try:
-        async with asyncio.timeout(FIRST_WORD):
+        async with asyncio.timeout(FIRST_WORD_OF_HTTP if destination.port in HTTP_PORTS else FIRST_WORD):
             peeked, found = await first_bytes(client)
     except (TimeoutError, OSError):
         return reset(client)

@@ -12,17 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from sandbox.network.destination import Destination, Outcome
+    from sandbox.network.destination import ConnectionOutcome, Destination
     from sandbox.policy.decision import Decision
 
 
-class Reporter:
+# The type of an entry about a secret, and what was done with it.
+SECRET_ENTRIES = {
+    "outbound": ("secret_token_replacement_outbound", "was put into a request to"),
+    "inbound": ("secret_sanitization_inbound", "was taken out of an answer of"),
+}
+
+
+class GateReporter:
     """Reports for one sandbox."""
 
     def __init__(self, emit: Callable[[dict[str, object]], None], record: Callable[..., None]) -> None:
         self._emit = emit
         self._record = record
         self._throttles = {True: Throttle(5000, 200), False: Throttle(1000, 50)}
+        self._secret_throttles = {"outbound": Throttle(5000, 200), "inbound": Throttle(1000, 50)}
 
     def report(
         self,
@@ -31,7 +39,7 @@ class Reporter:
         method: str,
         url: str,
         decision: Decision,
-        **outcome: Unpack[Outcome],
+        **outcome: Unpack[ConnectionOutcome],
     ) -> None:
         """Emits an event and writes an entry; see GateContext.report. In a flood of refusals both are left out."""
         if self.note(decision, destination, method) or decision:
@@ -60,7 +68,20 @@ class Reporter:
         )
         return True
 
-    def tell(self, decision: Decision, method: str, url: str, **outcome: Unpack[Outcome]) -> None:
+    def secret_used(self, destination: Destination, direction: str, name: str) -> None:
+        """See GateContext.secret_used. In a flood entries are only counted."""
+        throttle = self._secret_throttles[direction]
+        if not throttle.admits():
+            return
+        type, words = SECRET_ENTRIES[direction]
+        metadata: dict[str, object] = {"host": destination.host, "port": destination.port, "tokenIds": name, "count": 1}
+        skipped = throttle.take_skipped()
+        if skipped:
+            metadata["uses_not_listed"] = skipped
+        summary = f"secret {name} {words} {destination}"
+        self._record(type, summary, operation="secret", target=str(destination), metadata=metadata)
+
+    def tell(self, decision: Decision, method: str, url: str, **outcome: Unpack[ConnectionOutcome]) -> None:
         """Emits a `network` event in UDS's format, with the rule and the reason."""
         details: dict[str, object] = {
             "method": method,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,7 +24,7 @@ class Setup(Protocol):
     dial: Callable[[str, int], socket.socket]
     emit: Callable[[dict[str, object]], None]
     had_secrets: bool
-    listening: dict[str, socket.socket]
+    listening: dict[str, Any]  # sockets, or what stands for them: guest/carried.py
     loop: asyncio.AbstractEventLoop | None
     network: Network
     pid: int | None

@@ -23,16 +23,16 @@ from sandbox.policy.network import HOST_NAME, SIGNER_NAME
 if TYPE_CHECKING:
     from sandbox.network.destination import Destination, GateContext
     from sandbox.network.gate.judge import Judge
-    from sandbox.network.gate.reporting import Reporter
+    from sandbox.network.gate.reporting import GateReporter
     from sandbox.network.gate.setup import Setup
     from sandbox.network.signing.host import SignerHost
 
-    class Gate(GateContext, Protocol):
+    class ConnectionGate(GateContext, Protocol):
         """What a connection needs of the gate."""
 
         setup: Setup
         rules: Judge
-        reporter: Reporter
+        reporter: GateReporter
 
         async def dial(self, destination: Destination, decision: Decision | None = None) -> socket.socket: ...
 
@@ -51,7 +51,9 @@ _FIRST_BYTES = 30.0  # seconds that a slow sender has for a ClientHello or a req
 class TenantConnection:
     """A tenant's connection to `destination`. `style`: how the client learns the outcome."""
 
-    def __init__(self, gate: Gate, client: socket.socket, destination: Destination, style: ClientStyle) -> None:
+    def __init__(
+        self, gate: ConnectionGate, client: socket.socket, destination: Destination, style: ClientStyle
+    ) -> None:
         self._gate = gate
         self._client = client
         self._destination = destination

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied
-from sandbox.network.http.body_memory import Allowance, Kept
+from sandbox.network.http.body_memory import Allowance, CountedBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ class Body:
 class Whole(Body):
     """Content that is already here."""
 
-    def __init__(self, data: bytes, trailers: tuple[Pair, ...] = (), kept: Kept | None = None) -> None:
+    def __init__(self, data: bytes, trailers: tuple[Pair, ...] = (), kept: CountedBytes | None = None) -> None:
         self.data = data
         self.length = len(data)
         self.trailers = trailers
@@ -54,7 +54,7 @@ class Whole(Body):
 EMPTY = Body()
 
 
-class Changed(Body):
+class ChangedBody(Body):
     """A body that passes through a function on its way."""
 
     length: int | None = None

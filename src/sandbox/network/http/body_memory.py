@@ -19,16 +19,16 @@ class Allowance:
         """Whether no more should be kept."""
         return self._left <= 0
 
-    def keep(self, size: int) -> Kept:
+    def keep(self, size: int) -> CountedBytes:
         """Counts `size` bytes until the returned object is dropped."""
-        return Kept(self, size)
+        return CountedBytes(self, size)
 
     def change(self, size: int) -> None:
         """Counts `size` more bytes, or fewer when it is negative."""
         self._left -= size
 
 
-class Kept:
+class CountedBytes:
     """A number of bytes that count until this object is collected, together with what holds them."""
 
     __slots__ = ("_allowance", "size")

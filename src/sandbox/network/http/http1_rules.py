@@ -30,20 +30,27 @@ _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00|\r\n[ \t]|\r\n[^:\r\n]*[ \t]:
 
 def refuse_no_request(data: bytes) -> None:
     """Raises BadMessage when `data`, perhaps incomplete, cannot be the beginning of a request."""
+    if len(data) > MAX_HEAD or (b"\n" in data and not _REQUEST_LINE.match(data)):
+        raise _bad_beginning(data)
+
+
+def _bad_beginning(data: bytes) -> BadMessage:
     if len(data) > MAX_HEAD:
-        raise BadMessage("the request's head is larger than 128 KiB", 431)
-    if b"\n" in data and not _REQUEST_LINE.match(data):
-        raise BadMessage("the request line is malformed")
+        return BadMessage("the request's head is larger than 128 KiB", 431)
+    return BadMessage("the request line is malformed")
+
+
+def no_connect() -> BadMessage:
+    """The refusal of CONNECT, which would turn an intercepted connection into a tunnel."""
+    return BadMessage("CONNECT is not allowed in an intercepted connection", 405)
 
 
 def refuse_ambiguous_head(head: bytes) -> None:
     """Raises BadMessage for a request head that can be split into lines in two ways, or whose host or body length is
     ambiguous."""
     line = _REQUEST_LINE.match(head)
-    if not line:
-        raise BadMessage("the request line is malformed")
-    if len(head) > MAX_HEAD:
-        raise BadMessage("the request's head is larger than 128 KiB", 431)
+    if not line or len(head) > MAX_HEAD:
+        raise _bad_beginning(head)
     if len(line.group()) > MAX_LINE + 2:
         raise BadMessage("the request line is longer than 64 KiB", 414)
     if _AMBIGUOUS.search(head):
@@ -99,7 +106,7 @@ def origin_form(method: str, target: str, host: bytes | None, scheme: str) -> tu
     if target.startswith("/") or (target == "*" and method == "OPTIONS"):
         return target, host
     if method == "CONNECT":
-        raise BadMessage("CONNECT is not allowed in an intercepted connection", 405)
+        raise no_connect()
     named, mark, rest = target.partition("://")
     at = min((rest.find(sign) for sign in "/?" if sign in rest), default=len(rest))
     authority, path = rest[:at], rest[at:]

@@ -12,6 +12,7 @@ from sandbox.network.http.body import EMPTY, Body, Whole
 from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import answer_trailers
 from sandbox.network.http.message import BadMessage, Request, Response
+from sandbox.network.stream import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
     from sandbox.network.http.headers import Pair
     from sandbox.network.stream import ByteStream
 
+    Happened = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
+
 MAX_HEAD = 256 * 1024
+MOST_INTERIM = 64  # informational answers (1xx) to one request
+GATHERED = 256  # chunks of an answer that are passed on as one: each would be written, and inspected, by itself
 CONTINUE_TIMEOUT = 1.0  # seconds, as in curl: a server that does not know `Expect` sends nothing
 _NOT_SENT = frozenset((b"host", b"transfer-encoding", b"connection", b"upgrade"))
 
@@ -41,6 +46,8 @@ class Http1Upstream:
         self._pump: asyncio.Task[None] | None = None
         self._pump_problem: Exception | None = None
         self._continue: asyncio.Event | None = None
+        self._turns = Turns()
+        self._after: Happened | None = None  # an event that came behind a gathered piece
         self._busy = self._heard = self._closed = False
         self.used = False
         self._listening: asyncio.Task[None] | None = None
@@ -104,8 +111,8 @@ class Http1Upstream:
         try:
             event = h11.Request(method=request.method, target=request.target.encode("latin-1"), headers=pairs)
             out = self._h11.send(event) or b""
-        except h11.LocalProtocolError as problem:
-            raise BadMessage(f"the request cannot be sent on: {problem}") from None
+        except h11.LocalProtocolError:  # its words repeat the field, and values are in it by now
+            raise BadMessage("the request cannot be sent on: its method, target or a field is not valid") from None
         if isinstance(body, Whole) or body is EMPTY:
             out += (self._h11.send(h11.Data(body.data)) or b"") if isinstance(body, Whole) and body.data else b""
             out += self._h11.send(h11.EndOfMessage()) or b""
@@ -134,9 +141,13 @@ class Http1Upstream:
             self._stream.abort()
 
     async def _response(self, request: Request) -> Response:
+        interim = 0
         while True:
             event = await self.next_event()
             if isinstance(event, h11.InformationalResponse):
+                interim += 1
+                if interim > MOST_INTERIM:
+                    raise UpstreamError("upstream sends interim answers without end")
                 if event.status_code == 101:
                     response = Response(101, Headers(event.headers.raw_items()))
                     response.switched = (self._stream, self._h11.trailing_data[0])
@@ -160,38 +171,63 @@ class Http1Upstream:
             try:
                 event = self._h11.next_event()
             except h11.RemoteProtocolError as problem:
-                raise UpstreamError(f"upstream's answer is malformed: {problem}") from None
+                raise UpstreamError(self._told(problem)) from None
             if isinstance(event, h11.Data):
                 pieces.append(bytes(event.data))
-            elif isinstance(event, h11.EndOfMessage):
+            if isinstance(event, h11.Data) and len(pieces) < GATHERED:
+                continue
+            if isinstance(event, h11.EndOfMessage):
                 trailers = answer_trailers(event.headers.raw_items())
                 self.finish()
                 return Whole(b"".join(pieces), trailers) if pieces or trailers else EMPTY
-            else:
-                declared = next((value for name, value in head.headers if name == b"content-length"), None)
-                return UpstreamBody(self, b"".join(pieces), None if declared is None else int(declared))
+            declared = next((value for name, value in head.headers if name == b"content-length"), None)
+            return UpstreamBody(self, b"".join(pieces), None if declared is None else int(declared))
 
-    async def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+    async def next_event(self) -> Happened:
         """The next event from upstream. Raises UpstreamError, or what went wrong with the request's body."""
+        if self._after is not None:
+            event, self._after = self._after, None
+            return event
+        await self._turns.end()
         try:
             while (event := self._h11.next_event()) is h11.NEED_DATA:
                 data = await self._stream.read()
+                self._turns.begin()
                 self._heard = self._heard or bool(data)
                 self._h11.receive_data(data)
-            return event
+            return self._gathered(event) if isinstance(event, h11.Data) else event
         except (h11.RemoteProtocolError, OSError) as problem:
             if self._pump_problem is not None:
                 raise self._pump_problem from None
             if not self._heard:
                 raise UpstreamError("upstream closed the connection without answering", nothing_came=True) from None
-            raise UpstreamError(f"upstream went away within its answer: {problem}") from None
+            raise UpstreamError(self._told(problem)) from None
+
+    def _gathered(self, first: h11.Data) -> h11.Data:
+        """`first` joined with what has arrived behind it."""
+        pieces = [bytes(first.data)]
+        while len(pieces) < GATHERED:
+            event = self._h11.next_event()
+            if not isinstance(event, h11.Data):
+                self._after = None if event is h11.NEED_DATA else event
+                break
+            pieces.append(bytes(event.data))
+        return h11.Data(b"".join(pieces))
+
+    def _told(self, problem: Exception) -> str:
+        """`problem` in words that repeat nothing of what upstream sent: a value could be in it, in any form."""
+        if not isinstance(problem, h11.RemoteProtocolError):
+            return f"upstream went away within its answer: {problem}"
+        ended = self._h11.trailing_data[1]
+        return "upstream closed the connection within its answer" if ended else "upstream's answer is malformed"
 
     def finish(self) -> None:
         """The response is complete: the connection can be reused, unless the request was not sent whole."""
         if self._pump is not None:
             self._pump.cancel()
             self._pump = None
-        if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
+        unasked = self._h11.trailing_data[0]  # behind the answer: it would be taken for the next one
+        if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE and not unasked:
             self._h11.start_next_cycle()
             self._busy, self.used = False, True
             self.listen()

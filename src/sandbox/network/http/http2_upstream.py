@@ -13,7 +13,7 @@ from sandbox.errors import Denied
 from sandbox.network.http.body import EMPTY
 from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import answer_trailers
-from sandbox.network.http.http1_upstream import UpstreamError
+from sandbox.network.http.http1_upstream import MOST_INTERIM, UpstreamError
 from sandbox.network.http.http2 import Http2Body, Http2Side, declared_length, http2_fields
 from sandbox.network.http.http2_frames import GoAway
 from sandbox.network.http.message import BadMessage, Response
@@ -67,8 +67,10 @@ class Http2Upstream(Http2Side):
                 self._reader = asyncio.ensure_future(self._read())
                 await self.start()
             stream_id = await self._begin(request)
-        except (OSError, h2.exceptions.ProtocolError) as problem:
+        except OSError as problem:
             raise UpstreamError(f"upstream went away: {problem}", nothing_came=True) from None
+        except h2.exceptions.ProtocolError as problem:  # its words may repeat a field, and values are in it by now
+            raise UpstreamError(f"upstream went away ({type(problem).__name__})", nothing_came=True) from None
         answer = self._streams[stream_id]
         try:
             if request.stream is not EMPTY:
@@ -115,8 +117,10 @@ class Http2Upstream(Http2Side):
                 for event in self.receive(data):
                     await self._handle_event(event)
                 await self.flush()
-        except (OSError, h2.exceptions.ProtocolError) as failure:
+        except OSError as failure:
             problem = UpstreamError(f"upstream's connection broke: {failure}")
+        except h2.exceptions.ProtocolError as failure:  # its words may repeat what upstream sent
+            problem = UpstreamError(f"upstream's connection broke: {type(failure).__name__}")
         finally:  # nobody may wait for a response that is no longer read
             self._fail(problem)
             self._stream.close()  # after TLS's close_notify it is up to us to close
@@ -195,10 +199,14 @@ class _Answer:
         self.head: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.body = _AnswerBody(side, stream_id, None)
         self.pump: asyncio.Task[None] | None = None
+        self._interim = 0
 
     async def inform(self, pairs: list[Pair]) -> None:
         """An informational response (100, 103)."""
         status = _status(pairs, 100, 199)
+        self._interim += 1
+        if self._interim > MOST_INTERIM:
+            raise UpstreamError("upstream sends interim answers without end")
         if self._request.inform is not None:
             await self._request.inform(status, [pair for pair in pairs if not pair[0].startswith(b":")])
 

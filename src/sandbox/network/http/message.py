@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.network.http.body import EMPTY, Body, Whole, whole
 from sandbox.network.http.compression import decoded
+from sandbox.network.http.secret_uses import ignored
 
 if TYPE_CHECKING:
     import asyncio
@@ -99,6 +100,7 @@ class Request(_Message):
         self.port = port
         self.target = target  # path and query, as sent
         self.inform = inform  # passes an informational (1xx) response on to the tenant
+        self.uses = ignored()  # of secrets, in it and in its response
         self.problem: BadMessage | None = None  # set when the request is malformed: answered, never sent on
 
     @property

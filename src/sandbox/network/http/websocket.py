@@ -17,6 +17,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from sandbox.errors import Denied
 from sandbox.network.http.http1_upstream import UpstreamError
+from sandbox.network.stream import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 POLICY_VIOLATION = 1008
+GATHERED = 256  # parts of a message that are passed on as one
 
 
 def refuse_other_upgrade(request: Request, response: Response) -> None:
@@ -99,8 +101,9 @@ class FrameRelay:
     ) -> None:
         change: Change | None = None
         outgoing = sink is self._upstream
-        data = ahead or await source.read()
+        data, turns = ahead or await source.read(), Turns()
         while data:
+            turns.begin()
             if outgoing:
                 self.sent += len(data)
             else:
@@ -108,6 +111,7 @@ class FrameRelay:
             reading.receive_data(data)
             out = b""
             for event in _gathered(reading.events()):
+                await turns.end()
                 if isinstance(event, CloseConnection | Ping | Pong):
                     event = self._control(event, outgoing)
                 if isinstance(event, CloseConnection):
@@ -153,7 +157,7 @@ def _gathered(events: Iterable[Event]) -> Iterator[Event]:
             yield event
             continue
         parts.append(event)
-        if event.message_finished:
+        if event.message_finished or len(parts) >= GATHERED:
             yield _joined(parts)
             parts = []
     if parts:

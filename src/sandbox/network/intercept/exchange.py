@@ -8,16 +8,18 @@ really goes to. Any failure on the way refuses the request.
 from __future__ import annotations
 
 import asyncio
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import Denied
 from sandbox.network.destination import Destination
-from sandbox.network.http.body import EMPTY, Body, Whole
+from sandbox.network.http.body import EMPTY, Body
 from sandbox.network.http.denied_response import denied, printable, refused_with, unreachable, unreadable
 from sandbox.network.http.headers import strip
 from sandbox.network.http.http1_rules import readings, refuse_odd_target
 from sandbox.network.http.message import BadMessage
+from sandbox.network.http.secret_uses import SecretUses
+from sandbox.network.intercept.exchange_report import ALLOWED, Counted, Report
 from sandbox.network.intercept.hooks import RefusedWith
 from sandbox.network.secrets.clean_response import clean, cleaned
 from sandbox.network.secrets.injection import put_in
@@ -25,8 +27,6 @@ from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sandbox.network.destination import GateContext
     from sandbox.network.http.body_memory import Allowance
     from sandbox.network.http.headers import Pair
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from sandbox.network.secrets.store import Secrets
     from sandbox.network.stream import ByteStream
     from sandbox.network.tls.ca import Authority
-
-ALLOWED = Decision(True, "network.allowed_hosts", "allowed")
 
 
 class Parts(Protocol):
@@ -102,6 +100,7 @@ class Exchange:
         if request.stream is not EMPTY:
             report.body = request.stream = Counted(request.stream)
         request = await self._hooked(request)
+        request.uses = SecretUses(partial(self._context.secret_used, Destination(request.host, request.port, "dns")))
         shown = self._secrets.scrub(request.target.partition("?")[0])  # before values are in it; a query may hold one
         asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
         response = await self._tokens(request, shown) or await self._sent(request, report.body, shown)
@@ -161,7 +160,7 @@ class Exchange:
             request.headers.set("Accept-Encoding", "identity")
         await put_in(self._secrets, request)
         if self._secrets and request.inform is not None:
-            request.inform = _cleaning(request.inform, self._secrets)
+            request.inform = _cleaning(request, request.inform, self._secrets)
         if request.stream is not body:
             request.headers.remove("Expect")  # its body has been read, or replaced
         if "Upgrade" in request.headers:
@@ -223,107 +222,10 @@ class Exchange:
         return response
 
 
-def _cleaning(inform: Inform, secrets: Secrets) -> Inform:
+def _cleaning(request: Request, inform: Inform, secrets: Secrets) -> Inform:
     """`inform` without secret values: informational responses may contain them too."""
 
     async def cleaned_inform(status: int, pairs: list[Pair]) -> None:
-        await inform(status, cleaned(secrets, pairs))
+        await inform(status, cleaned(secrets, pairs, request))
 
     return cleaned_inform
-
-
-class Report:
-    """Reports one exchange, once: when its response has passed or failed."""
-
-    def __init__(self, context: GateContext, destination: Destination, secrets: Secrets, request: Request) -> None:
-        self._context, self._destination = context, destination
-        self._began = time.monotonic()
-        # As the tenant sent it, with placeholders. Scrubbed anyway: the tenant may know a value from elsewhere.
-        self._method, self._url = request.method, secrets.scrub(request.url)
-        self._scrub = secrets.scrub
-        self.body: Body = EMPTY
-        self._done = False
-
-    @property
-    def what(self) -> str:
-        """The request's method and URL."""
-        return f"{self._method} {self._url}"
-
-    def ended(self, response: Response, decision: Decision) -> Response:
-        """The exchange ends with a response of our own."""
-        self._tell(decision, response.status, len(response.stream.data) if isinstance(response.stream, Whole) else 0)
-        return response
-
-    def left(self) -> None:
-        """The tenant closed the connection before there was a response."""
-        self._tell(Decision(True, "tenant", "the tenant closed the connection"), 0, 0)
-
-    def following(self, response: Response) -> Response:
-        """The exchange ends when the body of `response` does."""
-        body = response.stream
-        if isinstance(body, Whole) or body is EMPTY:
-            self._tell(ALLOWED, response.status, len(body.data) if isinstance(body, Whole) else 0)
-        else:
-            response.stream = Counted(body, lambda size, problem: self._answered(response.status, size, problem))
-        return response
-
-    def switched(self, sent: int, received: int, problem: Exception | None) -> None:
-        """A WebSocket ended."""
-        refused = Decision(False, problem.rule, problem.reason) if isinstance(problem, Denied) else ALLOWED
-        self._tell(refused, 101, received, sent)
-
-    def _answered(self, status: int, size: int, problem: Exception | None) -> None:
-        if isinstance(problem, Denied):
-            self._tell(Decision(False, problem.rule, problem.reason), status, size)
-        elif problem is not None:
-            self._tell(Decision(True, "upstream", self._scrub(f"cut short: {problem}")), status, size)
-        else:
-            self._tell(ALLOWED, status, size)
-
-    def _tell(self, decision: Decision, status: int, received: int, sent: int | None = None) -> None:
-        if self._done:
-            return
-        self._done = True
-        if sent is None:
-            sent = self.body.size if isinstance(self.body, Counted) else 0
-        self._context.report(
-            self._destination,
-            method=self._method,
-            url=self._url,
-            decision=decision,
-            status=status,
-            sent=sent,
-            received=received,
-            seconds=time.monotonic() - self._began,
-        )
-
-
-class Counted(Body):
-    """A body that reports its size when it ends, complete or not."""
-
-    def __init__(self, source: Body, ended: Callable[[int, Exception | None], None] | None = None) -> None:
-        self._source = source
-        self._ended = ended
-        self.size = 0
-        self.length = source.length
-
-    async def read(self) -> bytes:
-        try:
-            piece = await self._source.read()
-        except BaseException as problem:
-            self._tell(problem if isinstance(problem, Exception) else ConnectionAbortedError("cancelled"))
-            raise
-        self.size += len(piece)
-        if not piece:
-            self.trailers = self._source.trailers
-            self._tell(None)
-        return piece
-
-    def close(self) -> None:
-        self._tell(ConnectionAbortedError("the tenant closed the connection"))
-        self._source.close()
-
-    def _tell(self, problem: Exception | None) -> None:
-        if self._ended is not None:
-            self._ended(self.size, problem)
-            self._ended = None

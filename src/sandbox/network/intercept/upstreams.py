@@ -132,6 +132,7 @@ class Upstreams:
         if place in self._failed:
             raise self._failed[place]
         upstream = await self._connected(place)
+        request.uses.sent()
         used = upstream.used
         try:
             return await upstream.send(request)

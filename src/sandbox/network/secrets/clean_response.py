@@ -21,7 +21,7 @@ def clean(secrets: Secrets, response: Response, request: Request) -> None:
     if not secrets.values:
         return
     confided = secrets.known(request.host, request.port).confided
-    response.headers.pairs = cleaned(secrets, response.headers.pairs)
+    response.headers.pairs = cleaned(secrets, response.headers.pairs, request)
     if response.stream is EMPTY:
         return
     if confided:
@@ -40,6 +40,6 @@ def clean(secrets: Secrets, response: Response, request: Request) -> None:
         response.headers.set("Content-Length", str(response.stream.length))
 
 
-def cleaned(secrets: Secrets, pairs: list[Pair]) -> list[Pair]:
-    """Header fields without values."""
-    return scrubbed_pairs(pairs, secrets.values) if secrets.values else pairs
+def cleaned(secrets: Secrets, pairs: list[Pair], request: Request) -> list[Pair]:
+    """Header fields of a response to `request`, without values."""
+    return scrubbed_pairs(pairs, secrets.values, request.uses.taken_out) if secrets.values else pairs

@@ -26,9 +26,16 @@ _AS_IT_IS = ("", "text/plain", "application/octet-stream")
 _XML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
 
 
-def filled(headers: Headers, body: Body, words: Mapping[bytes, bytes], refusal: Callable[[bytes, str], Denied]) -> Body:
-    """`body` with `words` (values by placeholder) inserted. Reading it raises `refusal(placeholder, reason)` for a
-    placeholder whose value cannot be written there. The length is no longer known."""
+def filled(
+    headers: Headers,
+    body: Body,
+    words: Mapping[bytes, bytes],
+    refusal: Callable[[bytes, str], Denied],
+    inserted: Callable[[bytes], None],
+) -> Body:
+    """`body` with `words` (values by placeholder) inserted; `inserted` is called with each placeholder that was there.
+    Reading it raises `refusal(placeholder, reason)` for a placeholder whose value cannot be written there. The length
+    is no longer known."""
     kind = headers.media_type
     written = {word: written_in(kind, value) for word, value in words.items()}
     usable = {word: value for word, value in written.items() if value is not None}
@@ -41,7 +48,7 @@ def filled(headers: Headers, body: Body, words: Mapping[bytes, bytes], refusal: 
         )
         body = Guarded(body, others, None, lambda word: refusal(word, why))
     if usable:
-        body = replaced(body, usable)
+        body = replaced(body, usable, inserted)
         headers.remove("Content-Length")  # the value is not as long as its placeholder
     return body
 

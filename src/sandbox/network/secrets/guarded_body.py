@@ -84,23 +84,26 @@ class Guarded(Body):
         self._source.close()
 
     async def _more(self) -> None:
+        contents: Iterable[bytes]
         reading, self._reading = self._reading, None
         piece = await (reading or self._source.read())
         if piece:
             self._held += piece
             self._kept.add(len(piece))
-            content = self._inflate.feed(piece) if self._inflate else piece
+            contents = self._inflate.feed(piece) if self._inflate else (piece,)
         else:
             self._ended = True
             self.trailers = self._source.trailers
-            trailers = b"".join(b"\n%s: %s" % pair for pair in self.trailers)
-            content = (self._inflate.flush() if self._inflate else b"") + trailers
+            contents = (b"".join(b"\n%s: %s" % pair for pair in self.trailers),)
         try:
-            if self._look is not None:
-                self._look(content)
-            seen = self._finder.feed(content)
-            if seen is not None:
-                raise self._refusal(seen)
+            if self._ended and self._inflate:
+                self._inflate.finish()
+            for content in contents:
+                if self._look is not None:
+                    self._look(content)
+                seen = self._finder.feed(content)
+                if seen is not None:
+                    raise self._refusal(seen)
         except Denied:
             self._held.clear()
             raise

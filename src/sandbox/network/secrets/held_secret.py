@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Denied
 from sandbox.network.secrets.missing_value import Missing
 from sandbox.network.secrets.sources import check, read
 from sandbox.policy.hosts import HostSet
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandbox.config.model import Secret
-    from sandbox.network.credentials.token import Token
+    from sandbox.network.credentials.token import CredentialToken
 
 RULE = "network.secrets"
 RETRY = 30.0  # seconds until a source that failed is asked again
@@ -41,7 +41,7 @@ class Held(Protocol):
         """Renews the value if that is due. Returns whether it has changed."""
 
 
-class Credential:
+class HeldSecret:
     """One configured secret. Raises ConfigError for a mistake in it. A source that has no value now is not a mistake:
     `why` then says why."""
 
@@ -138,7 +138,7 @@ class Credential:
 class HeldToken:
     """A token of a credential file, under one of its placeholders."""
 
-    def __init__(self, token: Token, placeholder: bytes) -> None:
+    def __init__(self, token: CredentialToken, placeholder: bytes) -> None:
         self._token = token
         self.placeholder = placeholder
         self.name, self.setting = token.name, token.setting
@@ -158,3 +158,13 @@ class HeldToken:
 
     def __repr__(self) -> str:
         return f"HeldToken({self.name!r})"
+
+
+def no_value(name: str, setting: str, why: object) -> Denied:
+    """The refusal of a request that needs a missing value."""
+    return Denied(setting, "the secret {name} has no value: {why}", name=name, why=why or "?")
+
+
+def endpoint_only(name: str, setting: str) -> Denied:
+    """The refusal of a refresh token on its way to anything but its token endpoint."""
+    return Denied(setting, "the secret {name} goes to its token endpoint alone", name=name)

@@ -39,11 +39,14 @@ async def put_in(secrets: Secrets, request: Request, besides: bytes | None = Non
         usable = []
     values = await _values_for(secrets, request, usable)
     for one, value in values:
+        before = request.headers.pairs, request.target
         if "header" in one.places:
             request.headers.pairs = [filled_field(pair, one.placeholder, value) for pair in request.headers.pairs]
         if "query" in one.places and request.query:
             query = request.query.encode("latin-1")
             request.query = query.replace(one.placeholder, quote(value, safe="").encode()).decode("latin-1")
+        if (request.headers.pairs, request.target) != before:
+            request.uses.put_in(one.name)
     ask_for_readable(request.headers, confided=known.confided)
     await _guard_body(secrets, request, known, values, usable, besides)
 
@@ -93,7 +96,10 @@ async def _guard_body(
     request.stream = guarded
     words = {one.placeholder: value for one, value in values if "body" in one.places}
     if words:
-        request.stream = filled(request.headers, request.stream, words, secrets.unwritable)
+        names = {one.placeholder: one.name for one, _ in values}
+        request.stream = filled(
+            request.headers, request.stream, words, secrets.unwritable, lambda word: request.uses.put_in(names[word])
+        )
         if isinstance(request.stream, Guarded):
             await request.stream.inspect()
 

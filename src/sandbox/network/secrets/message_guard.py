@@ -19,21 +19,23 @@ if TYPE_CHECKING:
 
 def message_guard(secrets: Secrets, request: Request) -> MessageGuard:
     """The guard for the messages of a WebSocket that `request` opened."""
-    return MessageGuard(secrets, request.host, *secrets.words_for(request))
+    return MessageGuard(secrets, request, *secrets.words_for(request))
 
 
 class MessageGuard:
     """Makes a function for each message of a WebSocket, which maps its pieces to what may be passed on."""
 
-    def __init__(self, secrets: Secrets, host: str, forbidden: list[bytes], words: Mapping[bytes, bytes]) -> None:
-        self._secrets, self._host, self._forbidden = secrets, host, forbidden
+    def __init__(
+        self, secrets: Secrets, request: Request, forbidden: list[bytes], words: Mapping[bytes, bytes]
+    ) -> None:
+        self._secrets, self._host, self._uses, self._forbidden = secrets, request.host, request.uses, forbidden
         written = {word: written_in_message(value) for word, value in words.items()}
         self._fill = {word: value for word, value in written.items() if value is not None}
         self._unwritable = [word for word, value in written.items() if value is None]
 
     def outgoing(self) -> Callable[[bytes, bool], bytes]:
         """For one message to upstream. The function raises Denied."""
-        finder, change = Finder([*self._forbidden, *self._unwritable]), _replacement(self._fill)
+        finder, change = Finder([*self._forbidden, *self._unwritable]), self._replacement()
         look = self._secrets.looking()
         held = b""
 
@@ -56,7 +58,7 @@ class MessageGuard:
         """For one message to the tenant."""
         if not self._secrets.values:
             return lambda data, last: data
-        scrubber = Scrubber(self._secrets.values)
+        scrubber = Scrubber(self._secrets.values, found=self._uses.taken_out)
         return lambda data, last: scrubber.feed(data) + (scrubber.flush() if last else b"")
 
     def refuse_in(self, payload: bytes) -> None:
@@ -68,16 +70,15 @@ class MessageGuard:
 
     def scrubbed(self, payload: bytes) -> bytes:
         """A control frame's payload to the tenant, without values."""
-        return self._secrets.values.scrubbed(payload, same_length=True)
+        return self._secrets.values.scrubbed(payload, same_length=True, found=self._uses.taken_out)
+
+    def _replacement(self) -> Callable[[bytes, bool], bytes]:
+        if not self._fill:
+            return lambda data, last: data
+        replacer = Replacer(self._fill, lambda word: self._uses.put_in(self._secrets.name_of(word)))
+        return lambda data, last: replacer.feed(data) + (replacer.flush() if last else b"")
 
     def _refused(self, word: bytes) -> Denied:
         if word in self._unwritable:
             return self._secrets.unwritable(word, Message("its value cannot go into a WebSocket message unescaped"))
         return self._secrets.refusal(word, self._host)
-
-
-def _replacement(words: Mapping[bytes, bytes]) -> Callable[[bytes, bool], bytes]:
-    if not words:
-        return lambda data, last: data
-    replacer = Replacer(words)
-    return lambda data, last: replacer.feed(data) + (replacer.flush() if last else b"")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from sandbox.network.http.body import EMPTY, Body, Changed, Whole
+from sandbox.network.http.body import EMPTY, Body, ChangedBody, Whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 def beginning(data: bytes, words: Iterable[bytes]) -> int:
@@ -33,13 +33,15 @@ def beginning(data: bytes, words: Iterable[bytes]) -> int:
 
 
 class Replacer:
-    """Replaces placeholders by values in a stream of bytes, wherever the pieces are cut.
+    """Replaces placeholders by values in a stream of bytes, wherever the pieces are cut. `inserted` is called with each
+    placeholder that was there.
 
     What it holds back depends on what the tenant sent and on placeholders, both of which the tenant knows.
     """
 
-    def __init__(self, words: Mapping[bytes, bytes]) -> None:
+    def __init__(self, words: Mapping[bytes, bytes], inserted: Callable[[bytes], None] = lambda word: None) -> None:
         self._words = dict(words)
+        self._inserted = inserted
         # Longest first: a word that is the beginning of another must not hide it.
         ordered = sorted(self._words, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(re.escape(word) for word in ordered))
@@ -53,6 +55,7 @@ class Replacer:
         matches = self._pattern.finditer(data) if any(word in data for word in self._words) else ()
         for match in matches:
             out += [data[end : match.start()], self._words[match.group()]]
+            self._inserted(match.group())
             end = match.end()
         rest = data[end:]
         ready = len(rest) - beginning(rest, self._words)
@@ -120,11 +123,11 @@ class Finder:
         return data[-keep:] if keep else b""
 
 
-def replaced(body: Body, words: Mapping[bytes, bytes]) -> Body:
-    """`body` with `words` replaced."""
+def replaced(body: Body, words: Mapping[bytes, bytes], inserted: Callable[[bytes], None]) -> Body:
+    """`body` with `words` replaced; see `Replacer`."""
     if body is EMPTY or not words:
         return body
-    replacer = Replacer(words)
+    replacer = Replacer(words, inserted)
     if isinstance(body, Whole):
         return Whole(replacer.feed(body.data) + replacer.flush(), body.trailers)
-    return Changed(body, replacer.feed, replacer.flush)
+    return ChangedBody(body, replacer.feed, replacer.flush)

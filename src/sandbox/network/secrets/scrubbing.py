@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from sandbox.errors import Denied
-from sandbox.network.http.body import EMPTY, Body, Changed, Whole
+from sandbox.network.http.body import EMPTY, Body, ChangedBody, Whole
 from sandbox.network.secrets.spellings import instead
 
 if TYPE_CHECKING:
@@ -25,17 +25,25 @@ if TYPE_CHECKING:
 
     from sandbox.network.http.headers import Headers, Pair
     from sandbox.network.http.message import Request
-    from sandbox.network.secrets.spellings import Values
+    from sandbox.network.secrets.spellings import Found, Values
 
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _BLOCK = 4096
 
 
 class Scrubber:
-    """One stream. `values` is consulted for every piece, because the sandbox may get a new secret meanwhile."""
+    """One stream. `values` is consulted for every piece, because the sandbox may get a new secret meanwhile. `found` is
+    called with the name of each secret that was replaced."""
 
-    def __init__(self, values: Values, messages: Messages | None = None, *, same_length: bool = False) -> None:
-        self._values, self._messages, self._same_length = values, messages, same_length
+    def __init__(
+        self,
+        values: Values,
+        messages: Messages | None = None,
+        *,
+        same_length: bool = False,
+        found: Found = lambda name: None,
+    ) -> None:
+        self._values, self._messages, self._same_length, self._found = values, messages, same_length, found
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
@@ -44,7 +52,8 @@ class Scrubber:
         cut = self._safe_end()
         longest = self._values.longest
         if len(self._held) - cut <= longest + max(longest, _BLOCK):
-            return self._release(cut, cut)
+            # Lines are split where no value can be. Where messages end is what the sender says: we look beyond.
+            return self._release(cut, cut if self._messages is None else len(self._held))
         cut = len(self._held) - longest
         while cut and self._held[cut] & 0xC0 == 0x80 and self._held[cut - 1] & 0x80:
             cut -= 1  # never within a character
@@ -71,11 +80,14 @@ class Scrubber:
         for one in self._values.find(self._held[:looked_at]):
             if one.start >= cut:
                 break
+            self._found(one.name)
             out += [self._held[end : one.start], instead(one, self._same_length)]
             end = one.end
         out.append(self._held[end:cut])
         end = max(end, cut)
         self._held = self._held[end:]
+        if end > cut:
+            self._messages = None  # a value lay across: those were no messages
         if self._messages is not None:
             self._messages.released(end)
         return b"".join(out)
@@ -120,6 +132,38 @@ class Messages:
             self._end -= size
 
 
+class GrpcMessages(Messages):
+    """gRPC and Connect: a byte of flags, and a length, which nothing proves. An echo of the tenant's own bytes can have
+    a "message" that ends within a value. So a message of JSON (`text`) must end as JSON does, and what follows one
+    must begin like one: with a byte that no value holds. It is looked at if it has arrived by then."""
+
+    def __init__(self, *, readable: bool, text: bool) -> None:
+        super().__init__(5, self._sized)
+        self._readable, self._text = readable, text
+        self._passed = False  # whether there has been a message
+
+    def _sized(self, head: bytes) -> int:
+        if head[0] & ~0x83:
+            raise self._broken()
+        if self._readable and head[0] & 1:
+            raise Denied("content-encoding", "a compressed gRPC message cannot be inspected")
+        return 5 + int.from_bytes(head[1:], "big")
+
+    def _look(self, held: bytes) -> None:
+        if self._end > len(held):
+            return
+        if self._text and self._end - self._start > 5 and held[self._end - 1] not in b"}]":
+            raise self._broken()
+        if self._end < len(held) and held[self._end] & ~0x83:
+            raise self._broken()
+        self._passed = True
+
+    def _broken(self) -> Exception:
+        if not self._passed:
+            return NotMessages()
+        return Denied("content-encoding", "the answer is not made of gRPC messages, so it cannot be inspected")
+
+
 class AmazonMessages(Messages):
     """Amazon's event stream. Each head (12 bytes) and each message ends with a checksum, so nobody can make a message
     that ends within a value without knowing the value."""
@@ -156,24 +200,21 @@ def messages_of(headers: Headers, request: Request, *, readable: bool = True) ->
     for family in ("application/grpc", "application/connect+"):
         # A call is always a POST with a type of the same family, and such a server writes the framing itself.
         if kind.startswith(family) and request.method == "POST" and request.headers.media_type.startswith(family):
-            return Messages(5, _readable_grpc if readable else _grpc)
+            return GrpcMessages(readable=readable, text=kind.endswith("json"))
     return AmazonMessages() if kind == "application/vnd.amazon.eventstream" else None
 
 
-def _readable_grpc(head: bytes) -> int:
-    if head[0] & 1:
-        raise Denied("content-encoding", "a compressed gRPC message cannot be inspected")
-    return _grpc(head)
-
-
-def _grpc(head: bytes) -> int:
-    return 5 + int.from_bytes(head[1:], "big")
-
-
-def scrubbed_pairs(pairs: list[Pair], values: Values) -> list[Pair]:
+def scrubbed_pairs(pairs: list[Pair], values: Values, found: Found) -> list[Pair]:
     """Header fields without secret values. A field whose *name* contains one is left out: names do not keep their case,
-    and a placeholder there would mean nothing."""
-    return [(name, values.scrubbed(value)) for name, value in pairs if not values.in_name(name)]
+    and a placeholder there would mean nothing. So is one that contains a value with spaces in it: a server may have
+    folded the line, which is a space to us."""
+    kept = [(name, values.scrubbed(value, found=found)) for name, value in pairs if not values.in_name(name)]
+    return [(name, value) for name, value in kept if not _folded(value, values)]
+
+
+def _folded(field: bytes, values: Values) -> bool:
+    closed = field.translate(None, b" \t")
+    return closed != field and bool(values.find(closed))
 
 
 def scrubbed_body(
@@ -185,13 +226,14 @@ def scrubbed_body(
         return body
     messages = messages_of(headers, request, readable=readable)
     # A message states its length, and so does Content-Length.
-    scrubber = Scrubber(values, messages, same_length=same_length or messages is not None)
+    found = request.uses.taken_out
+    scrubber = Scrubber(values, messages, same_length=same_length or messages is not None, found=found)
 
     def trailers(given: tuple[Pair, ...]) -> tuple[Pair, ...]:
-        return tuple(scrubbed_pairs(list(given), values))
+        return tuple(scrubbed_pairs(list(given), values, found))
 
     if isinstance(body, Whole):
         return Whole(scrubber.feed(body.data) + scrubber.flush(), trailers(body.trailers))
-    changed = Changed(body, scrubber.feed, scrubber.flush, trailers)
+    changed = ChangedBody(body, scrubber.feed, scrubber.flush, trailers)
     changed.length = body.length if same_length else None
     return changed

@@ -131,7 +131,15 @@ def _from_env(name: str, path: str) -> str:
 def _from_file(name: str, path: str, *, whole: bool = False) -> str:
     import os
 
+    from sandbox.guards.planted_links import planted_link
+
     most = 2**20 if whole else MAX_VALUE + 2
+    if planted_link(name) is not None:
+        raise Missing(
+            "will not read{name} through a link that a sandbox may have made; name the file itself",
+            name=_shown(name, path=True),
+            path=path,
+        )
     try:
         with open(os.path.expanduser(name), "rb") as file:
             data = file.read(most)

@@ -21,6 +21,7 @@ from sandbox.network.secrets.escapes import END_OF_DECIMAL, END_OF_HEX, NAMED, R
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    Found = Callable[[str], None]
     Match = Callable[[bytes, int], re.Match[bytes] | None]
     # A part of a value: where it may end if it begins at a given position, preferred ends first.
     Step = Callable[[bytes, int], Iterable[int]]
@@ -45,7 +46,7 @@ _STANDARD = bytes.maketrans(b"-_", b"+/")
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
-class Found(NamedTuple):
+class Occurrence(NamedTuple):
     """Where a value is, and which one."""
 
     start: int
@@ -76,13 +77,13 @@ class Values:
         """The most bytes that any value can take in any spelling."""
         return WIDEST * max(map(len, self._known), default=0)
 
-    def find(self, data: bytes) -> list[Found]:
+    def find(self, data: bytes) -> list[Occurrence]:
         """Every value in `data`, in order; overlapping ones are merged."""
         suspects = self._suspects(data)
         found = sorted(
-            Found(start, end, one.name, one.placeholder) for one in suspects for start, end in one.places(data)
+            Occurrence(start, end, one.name, one.placeholder) for one in suspects for start, end in one.places(data)
         )
-        apart: list[Found] = []
+        apart: list[Occurrence] = []
         for one in found:
             if apart and one.start < apart[-1].end:
                 apart[-1] = apart[-1]._replace(end=max(one.end, apart[-1].end))
@@ -90,10 +91,12 @@ class Values:
                 apart.append(one)
         return apart
 
-    def scrubbed(self, data: bytes, *, same_length: bool = False) -> bytes:
-        """`data` with values replaced by placeholders."""
+    def scrubbed(self, data: bytes, *, same_length: bool = False, found: Found | None = None) -> bytes:
+        """`data` with values replaced by placeholders. `found` is called with the name of each secret in it."""
         out, end = [], 0
         for one in self.find(data):
+            if found is not None:
+                found(one.name)
             out += [data[end : one.start], instead(one, same_length)]
             end = one.end
         return b"".join((*out, data[end:])) if out else data
@@ -115,7 +118,7 @@ class Values:
         return suspects
 
 
-def instead(found: Found, same_length: bool) -> bytes:
+def instead(found: Occurrence, same_length: bool) -> bytes:
     """What replaces a value; with `same_length`, exactly as many bytes."""
     size = found.end - found.start
     return found.placeholder[:size].ljust(size, b"*") if same_length else found.placeholder

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.secrets.held_secret import RULE, Credential
+from sandbox.network.secrets.held_secret import RULE, HeldSecret, endpoint_only, no_value
 from sandbox.network.secrets.placeholder_search import word_in
 from sandbox.network.secrets.placeholders import check_placeholder
 from sandbox.network.secrets.spellings import Values
-from sandbox.network.secrets.unfinished import Unfinished
+from sandbox.network.secrets.unfinished import UnfinishedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -58,14 +58,14 @@ class Secrets:
         self._held: list[Held] = []
         self._past: list[HostSet] = []  # hosts that secrets were ever for
         self._by_host: dict[tuple[str, int], Known] = {}
-        self.unfinished = Unfinished()  # token exchanges in progress
+        self.unfinished = UnfinishedTasks()  # token exchanges in progress
         self.complain = complain or (lambda setting, error: None)  # called when tokens could not be written
         self.update(secrets)
 
     def update(self, secrets: Mapping[str, Secret]) -> None:
         """Replaces the secrets. Raises ConfigError and changes nothing when one is invalid."""
         configured: list[Held] = [
-            Credential(name, secret, self._placeholder(name, secret)) for name, secret in secrets.items()
+            HeldSecret(name, secret, self._placeholder(name, secret)) for name, secret in secrets.items()
         ]
         held = [*configured, *(self.logins.held() if self.logins is not None else ())]
         for one in held:
@@ -81,11 +81,12 @@ class Secrets:
     def _take(self, held: list[Held]) -> None:
         """Makes these the secrets from now on."""
         there = {id(one.hosts) for one in held}
-        self._past += [one.hosts for one in self._held if id(one.hosts) not in there]
-        self._held = held
-        for one in held:
+        past = [one.hosts for one in self._held if id(one.hosts) not in there]
+        for one in held:  # before it can be sent anywhere: the gate's thread goes on meanwhile
             self._names[one.placeholder] = one.name, one.setting
             self.learn(one)
+        self._past += past
+        self._held = held
         if self.logins is not None:
             self._seen_logins = self.logins.version
             for value, placeholder in self.logins.hidden().items():
@@ -182,6 +183,10 @@ class Secrets:
         usable = [one for one in known.usable if "body" in one.places] if request.scheme == "https" else []
         return known.forbidden, {one.placeholder: value for one in usable if (value := self.learn(one)) is not None}
 
+    def name_of(self, word: bytes) -> str:
+        """The name of the secret that this placeholder is for."""
+        return self._names[word][0]
+
     def unwritable(self, word: bytes, why: str) -> Denied:
         """The refusal of a request into which a value cannot be written."""
         name, setting = self._names.get(word, ("?", RULE))
@@ -189,7 +194,7 @@ class Secrets:
 
     def without_value(self, one: Held) -> Denied:
         """The refusal of a request that needs a missing value."""
-        return Denied(one.setting, "the secret {name} has no value: {why}", name=one.name, why=one.why or "?")
+        return no_value(one.name, one.setting, one.why)
 
     def refusal(self, word: bytes, host: str) -> Denied:
         """The refusal of a request with a placeholder that must not go to `host`."""
@@ -198,7 +203,7 @@ class Secrets:
         if current is None:
             return Denied(setting, "the secret {name} has been revoked", name=name)
         if current.endpoint_only:
-            return Denied(setting, "the secret {name} goes to its token endpoint alone", name=name)
+            return endpoint_only(name, setting)
         return Denied(
             setting,
             "the secret {name} must not be sent to {host}; to allow it, add {host!r} to {setting}.hosts",

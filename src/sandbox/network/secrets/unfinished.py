@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FINISH = 10.0  # seconds that the sandbox's end waits for it
 
 
-class Unfinished:
+class UnfinishedTasks:
     """The tasks of one sandbox that its end waits for."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from sandbox.network.http.body import EMPTY, Whole
 from sandbox.network.http.headers import Headers
 from sandbox.network.http.message import BadMessage, Request, Response
 from sandbox.network.signing.filling import Node, filled
-from sandbox.network.signing.provider import Provider, ProviderError
+from sandbox.network.signing.provider import ChainProvider, ProviderError
 from sandbox.network.signing.quantities import BadParams
 from sandbox.network.threads import in_thread
 from sandbox.signing import client, strict_json
@@ -74,7 +74,7 @@ class SignerHost:
             case ("GET", path) if path.startswith("/sign/"):
                 return await self._standing(path.removeprefix("/sign/"))
             case ("POST", path) if (chain := self._chain(path)) is not None:
-                provider = Provider(self, chain, self._node(chain), self._signing.broadcast)
+                provider = ChainProvider(self, chain, self._node(chain), self._signing.broadcast)
                 return _bytes(200, await provider.answer(body))
         return _json(404, {"error": "POST / (JSON-RPC), GET /address or POST /sign"})
 

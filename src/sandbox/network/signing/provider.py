@@ -39,7 +39,7 @@ class Signer(Protocol):
         """The SigningResult, after a person's decision where one is needed."""
 
 
-class Provider:
+class ChainProvider:
     """One chain's provider. `node` passes a call on to the chain's node; None when it has no node."""
 
     def __init__(self, signer: Signer, chain: int, node: Node | None, broadcast: bool) -> None:
@@ -141,15 +141,15 @@ class Provider:
         raise ProviderError(code, text, {"rule": rule, "requestId": told.get("requestId"), "hash": told.get("hash")})
 
 
-_METHODS: dict[str, Callable[[Provider, list[Any]], Awaitable[Any]]] = {
-    "eth_accounts": Provider._accounts,
-    "eth_requestAccounts": Provider._accounts,
-    "eth_chainId": Provider._chain_id,
-    "net_version": Provider._version,
-    "eth_signTransaction": Provider._sign_transaction,
-    "eth_sendTransaction": Provider._send_transaction,
-    "personal_sign": Provider._personal_sign,
-    "eth_signTypedData_v4": Provider._typed_data,
+_METHODS: dict[str, Callable[[ChainProvider, list[Any]], Awaitable[Any]]] = {
+    "eth_accounts": ChainProvider._accounts,
+    "eth_requestAccounts": ChainProvider._accounts,
+    "eth_chainId": ChainProvider._chain_id,
+    "net_version": ChainProvider._version,
+    "eth_signTransaction": ChainProvider._sign_transaction,
+    "eth_sendTransaction": ChainProvider._send_transaction,
+    "personal_sign": ChainProvider._personal_sign,
+    "eth_signTypedData_v4": ChainProvider._typed_data,
 }
 
 

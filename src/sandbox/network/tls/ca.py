@@ -42,7 +42,7 @@ class Authority:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         self._certificate = self._sign_self(sandbox_name) if kept is None else x509.load_pem_x509_certificate(kept[1])
-        self._contexts: OrderedDict[tuple[str, str], ssl.SSLContext] = OrderedDict()
+        self._contexts: OrderedDict[tuple[str, str], tuple[datetime.datetime, ssl.SSLContext]] = OrderedDict()
 
     @property
     def pem(self) -> bytes:
@@ -93,10 +93,10 @@ class Authority:
     def context(self, host: str, protocol: str) -> ssl.SSLContext:
         """A server context that shows a leaf for `host` and speaks `protocol` (an ALPN name)."""
         wanted = (host, protocol)
-        known = self._contexts.get(wanted)
-        if known is not None:
+        known, now = self._contexts.get(wanted), datetime.datetime.now(datetime.UTC)
+        if known is not None and now - known[0] < LEAF_LIFE / 2:  # a sandbox may live for longer than a leaf
             self._contexts.move_to_end(wanted)
-            return known
+            return known[1]
         import ssl  # not above: the authority is needed long before the first handshake
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -107,7 +107,8 @@ class Authority:
         context.num_tickets = 0
         with _readable(self._leaf(host) + self.pem) as chain, _readable(self._leaf_key_pem) as key:
             context.load_cert_chain(chain, key)
-        self._contexts[wanted] = context
+        self._contexts[wanted] = now, context
+        self._contexts.move_to_end(wanted)
         if len(self._contexts) > MAX_LEAVES:
             self._contexts.popitem(last=False)
         return context

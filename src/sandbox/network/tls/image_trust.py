@@ -15,7 +15,7 @@ from sandbox.network.tls.system_certificates import BUNDLES, JAVAS, KEY_STORES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.network.tls.trust import Trusted
+    from sandbox.network.tls.trust import TrustFiles
 
 MOST = 4 << 20
 BUNDLE = BUNDLES[0]  # where most programs look
@@ -60,7 +60,7 @@ def _stamp(root: str, paths: list[str]) -> str:
     return f"{int.from_bytes(text, 'big') % (2**61 - 1):x}{zlib.crc32(text):x}"
 
 
-def trusted_in(root: str, authority: bytes) -> Trusted:
+def trusted_in(root: str, authority: bytes) -> TrustFiles:
     """What makes tenants of an image trust `authority` (PEM)."""
     from sandbox.network.tls.trust import trusted
 

@@ -24,7 +24,7 @@ from sandbox.network.tls.system_certificates import BUNDLES, JAVAS, KEY_STORES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.network.tls.trust import Trusted
+    from sandbox.network.tls.trust import TrustFiles
 
 FILES = ("sandbox-ca.pem", "sandbox-ca-bundle.pem", "sandbox-cacerts")
 SOURCES = (*BUNDLES, *KEY_STORES, JAVAS)
@@ -116,7 +116,7 @@ def _made(where: str, stamp: str) -> str:
     return directory
 
 
-def listed(trust: Trusted) -> bytes:
+def listed(trust: TrustFiles) -> bytes:
     """What covers what, and the variables, as `Generation` reads it."""
     lines = [f"cover\t{path}\t{by}" for path, by in trust.covered]
     lines += [f"set\t{name}\t{value}" for name, value in trust.environment.items()]

@@ -59,6 +59,7 @@ class TlsStream:
         return [own] if own else []
 
     async def read(self) -> bytes:
+        await self._lower.turns.end()
         while True:
             try:
                 return self._tls.read(RECORD)

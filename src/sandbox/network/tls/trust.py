@@ -34,7 +34,7 @@ BUNDLE_VARIABLES = (
 EXTRA_VARIABLES = ("NODE_EXTRA_CA_CERTS", "DENO_CERT")  # these add to the program's own certificates
 
 
-class Trusted:
+class TrustFiles:
     """What is added to a sandbox so that its tenants trust the authority."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def trusted(
     read: Callable[[str], bytes | None] | None = None,
     real: Callable[[str], str] = os.path.realpath,
     key_stores: Sequence[str] = (),
-) -> Trusted:
+) -> TrustFiles:
     """What makes tenants trust `authority` (PEM). `read` returns the content of a file in the system that tenants will
     see, or None; `real` returns its path without links. `key_stores`: further key stores of Java."""
     key_stores = KEY_STORES + tuple(key_stores) if read is not None else (*KEY_STORES, *_key_stores_of_their_own())
@@ -64,7 +64,7 @@ def trusted(
     system = next(iter(bundles.values()), b"")
     certificates = _certificates(system + b"\n" + authority)
     own, bundle, store = (f"{directory}/sandbox-{name}" for name in ("ca.pem", "ca-bundle.pem", "cacerts"))
-    result = Trusted()
+    result = TrustFiles()
     result.files = [
         (own, 0o644, authority),
         (bundle, 0o644, system.rstrip(b"\n") + b"\n" + authority if system else authority),

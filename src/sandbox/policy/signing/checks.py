@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from sandbox.policy.signing.rules import Rules
 
 
+PERSON = Decision(True, "person", "a person must approve it")
+
+
 class Count:
     """The number of signatures in the hour and in the day, and the most that the day's may have cost."""
 
@@ -61,7 +64,7 @@ class Asked:
         self.arguments = arguments
 
 
-class Verdict:
+class SigningDecision:
     """The decision, and whether a person must confirm it."""
 
     __slots__ = ("decision", "confirm")
@@ -71,18 +74,18 @@ class Verdict:
         self.confirm = confirm
 
 
-def judge(asked: Asked, rules: Rules, history: History) -> Verdict:
+def judge(asked: Asked, rules: Rules, history: History) -> SigningDecision:
     """Whether the request may be signed."""
     for rule, check in CHECKS:
         refused = check(asked, rules, history)
         if refused is not None:
-            return Verdict(Decision(False, rule, refused))
+            return SigningDecision(Decision(False, rule, refused))
     if _needs_person(asked.request, rules):
-        return Verdict(Decision(True, "person", "a person must approve it"), confirm=True)
-    return Verdict(Decision(True, "policy", "within the policy"))
+        return SigningDecision(PERSON, confirm=True)
+    return SigningDecision(Decision(True, "policy", "within the policy"))
 
 
-def stateless(asked: Asked, rules: Rules) -> Verdict:
+def stateless(asked: Asked, rules: Rules) -> SigningDecision:
     """The same without a history: the checks that the holder of the key can repeat on its own."""
     return judge(asked, rules, History())
 

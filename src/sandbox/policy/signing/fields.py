@@ -19,7 +19,7 @@ MOST_DATA = 24 * 1024
 _HEX = frozenset("0123456789abcdef")
 
 
-class Malformed(ValueError):
+class MalformedField(ValueError):
     """A field of a request cannot be read. `field` is its name, `problem` says what is wrong with it."""
 
     def __init__(self, field: str, problem: str) -> None:
@@ -31,46 +31,46 @@ class Malformed(ValueError):
 def decimal(field: str, value: object, most: int = MOST_WEI) -> int:
     """A whole number in decimal digits, as text: the form that Ethereum's amounts have in JSON. Raises Malformed."""
     if not isinstance(value, str):
-        raise Malformed(field, "must be text with decimal digits")
+        raise MalformedField(field, "must be text with decimal digits")
     if not value or len(value) > 39 or not value.isascii() or not value.isdigit() or (value[0] == "0" and value != "0"):
-        raise Malformed(field, "must be a whole number in decimal digits, without sign, exponent or leading zeros")
+        raise MalformedField(field, "must be a whole number in decimal digits, without sign, exponent or leading zeros")
     return _bounded(field, int(value), most)
 
 
 def number(field: str, value: object, most: int) -> int:
     """A JSON number that is whole and not negative. Raises Malformed."""
     if type(value) is not int:  # neither True nor 1.0
-        raise Malformed(field, "must be a whole number")
+        raise MalformedField(field, "must be a whole number")
     return _bounded(field, value, most)
 
 
 def _bounded(field: str, value: int, most: int) -> int:
     if not 0 <= value <= most:
-        raise Malformed(field, f"must be from 0 to {most}")
+        raise MalformedField(field, f"must be from 0 to {most}")
     return value
 
 
 def data(field: str, value: object, most: int = MOST_DATA) -> bytes:
     """Bytes as `0x` and an even number of hexadecimal digits."""
     if not isinstance(value, str) or not value.startswith("0x"):
-        raise Malformed(field, "must be text that begins with 0x")
+        raise MalformedField(field, "must be text that begins with 0x")
     digits = value[2:].lower()
     if len(digits) > 2 * most:
-        raise Malformed(field, f"is longer than {most} bytes")
+        raise MalformedField(field, f"is longer than {most} bytes")
     if len(digits) % 2 or not _HEX.issuperset(digits):
-        raise Malformed(field, "must have an even number of hexadecimal digits")
+        raise MalformedField(field, "must have an even number of hexadecimal digits")
     return bytes.fromhex(digits)
 
 
 def address(field: str, value: object, keccak: Keccak) -> str:
     """An address in lower case. One in mixed case must have the right checksum (EIP-55)."""
     if not isinstance(value, str) or not value.startswith("0x") or len(value) != 42:
-        raise Malformed(field, "must be an address: 0x and 40 hexadecimal digits")
+        raise MalformedField(field, "must be an address: 0x and 40 hexadecimal digits")
     digits = value[2:]
     if not _HEX.issuperset(digits.lower()) or not digits.isascii():
-        raise Malformed(field, "must be an address: 0x and 40 hexadecimal digits")
+        raise MalformedField(field, "must be an address: 0x and 40 hexadecimal digits")
     if digits not in (digits.lower(), digits.upper()) and value != checksummed(value, keccak):
-        raise Malformed(field, "has a wrong checksum (EIP-55): a digit may be mistyped")
+        raise MalformedField(field, "has a wrong checksum (EIP-55): a digit may be mistyped")
     return value.lower()
 
 
@@ -84,7 +84,7 @@ def checksummed(address: str, keccak: Keccak) -> str:
 def name(field: str, value: object, longest: int = 128) -> str:
     """A short printable ASCII text: an id that is stored, compared and printed."""
     if not isinstance(value, str) or not 0 < len(value) <= longest:
-        raise Malformed(field, f"must be text of 1 to {longest} characters")
+        raise MalformedField(field, f"must be text of 1 to {longest} characters")
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise Malformed(field, "must have printable ASCII characters without spaces")
+        raise MalformedField(field, "must have printable ASCII characters without spaces")
     return value

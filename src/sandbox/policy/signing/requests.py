@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.policy.signing.fields import MOST_CHAIN, MOST_NONCE, Malformed, address, data, decimal, name, number
+from sandbox.policy.signing.fields import MOST_CHAIN, MOST_NONCE, MalformedField, address, data, decimal, name, number
 from sandbox.policy.signing.readable import readable
 from sandbox.policy.signing.typed_data import TypedData
 
@@ -56,16 +56,16 @@ class UnsignedTransaction:
         """From the specification's shape. Raises Malformed."""
         for key in given:
             if key not in _KNOWN:
-                raise Malformed(str(key)[:40], "is not a field of a transaction that can be signed here")
+                raise MalformedField(str(key)[:40], "is not a field of a transaction that can be signed here")
         legacy = "gasPrice" in given
         if legacy and ("maxFeePerGas" in given or "maxPriorityFeePerGas" in given):
-            raise Malformed("gasPrice", "and maxFeePerGas exclude each other")
+            raise MalformedField("gasPrice", "and maxFeePerGas exclude each other")
         for key in ("to", "value", "data", "chainId", "nonce", "gasLimit", "gasPrice" if legacy else "maxFeePerGas"):
             if given.get(key) is None:
-                raise Malformed(key, "is missing, and the signature covers it")
+                raise MalformedField(key, "is missing, and the signature covers it")
         chain = number("chainId", given["chainId"], MOST_CHAIN)
         if chain == 0:
-            raise Malformed("chainId", "must not be 0: such a signature is good on every chain")
+            raise MalformedField("chainId", "must not be 0: such a signature is good on every chain")
         found = cls(
             address("to", given["to"], keccak),
             decimal("value", given["value"]),
@@ -77,7 +77,7 @@ class UnsignedTransaction:
             None if legacy else decimal("maxPriorityFeePerGas", given.get("maxPriorityFeePerGas", "0")),
         )
         if found.priority_fee is not None and found.priority_fee > found.max_fee:
-            raise Malformed("maxPriorityFeePerGas", "is more than maxFeePerGas")
+            raise MalformedField("maxPriorityFeePerGas", "is more than maxFeePerGas")
         return found
 
     def plain(self) -> dict[str, object]:
@@ -120,7 +120,7 @@ class TextMessage:
     def read(cls, given: Mapping[str, object], keccak: Keccak) -> TextMessage:
         """From `{"message": "0x…"}`. Raises Malformed."""
         if set(given) != {"message"}:
-            raise Malformed("message", "must be the only field")
+            raise MalformedField("message", "must be the only field")
         return cls(data("message", given["message"], MOST_TEXT))
 
     def plain(self) -> dict[str, object]:
@@ -139,9 +139,9 @@ def read_request(kind: object, given: object, keccak: Keccak) -> Request:
     """A request of that kind. Raises Malformed."""
     reader = _KINDS.get(kind) if isinstance(kind, str) else None
     if reader is None:
-        raise Malformed("kind", "must be transaction, text or typed")
+        raise MalformedField("kind", "must be transaction, text or typed")
     if not isinstance(given, dict):
-        raise Malformed("request", "must be an object")
+        raise MalformedField("request", "must be an object")
     return reader(given, keccak)
 
 

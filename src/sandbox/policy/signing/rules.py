@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sandbox.errors import ConfigError
-from sandbox.policy.signing.fields import MOST_CHAIN, Malformed, address
+from sandbox.policy.signing.fields import MOST_CHAIN, MalformedField, address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Rules:
     def _address(self, field: str, given: str) -> str:
         try:
             return address(field, given, self.keccak)
-        except Malformed as problem:
+        except MalformedField as problem:
             raise ConfigError(
                 "{given!r} {problem}", given=given, problem=problem.problem, path=f"signing.{field}"
             ) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.policy.signing.fields import MOST_CHAIN, Malformed, address, data
+from sandbox.policy.signing.fields import MOST_CHAIN, MalformedField, address, data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,18 +60,18 @@ class TypedData:
     def read(cls, given: Mapping[str, object], keccak: Keccak) -> TypedData:
         """Reads the parameter of `eth_signTypedData_v4`. Raises Malformed."""
         if set(given) != {"types", "primaryType", "domain", "message"}:
-            raise Malformed("typed data", "must have exactly types, primaryType, domain and message")
+            raise MalformedField("typed data", "must have exactly types, primaryType, domain and message")
         types = _types(given["types"])
         primary = given["primaryType"]
         if not isinstance(primary, str) or primary not in types or primary == DOMAIN:
-            raise Malformed("primaryType", "must be one of the types, and not the domain's")
+            raise MalformedField("primaryType", "must be one of the types, and not the domain's")
         reader = _Reader(types, keccak)
         used = reader.reached(primary)
         if extra := set(types) - used - {DOMAIN}:
-            raise Malformed("types", f"{min(extra)} is not used")
+            raise MalformedField("types", f"{min(extra)} is not used")
         domain = reader.struct(DOMAIN, given["domain"], "domain", 0)
         if not 0 < domain["chainId"] <= MOST_CHAIN:
-            raise Malformed("domain.chainId", f"must be from 1 to {MOST_CHAIN}")
+            raise MalformedField("domain.chainId", f"must be from 1 to {MOST_CHAIN}")
         return cls(types, primary, domain, reader.struct(primary, given["message"], "message", 0))
 
     def plain(self) -> dict[str, object]:
@@ -96,38 +96,38 @@ def _spelled(value: Any) -> Any:
 
 def _types(given: object) -> dict[str, list[dict[str, str]]]:
     if not isinstance(given, dict) or not 1 < len(given) <= MOST_TYPES:
-        raise Malformed("types", f"must be an object with the domain's type and 1 to {MOST_TYPES - 1} others")
+        raise MalformedField("types", f"must be an object with the domain's type and 1 to {MOST_TYPES - 1} others")
     types = {}
     for name, fields in given.items():
         if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
-            raise Malformed("types", "a type's name must be an identifier, and not a basic type's")
+            raise MalformedField("types", "a type's name must be an identifier, and not a basic type's")
         if not isinstance(fields, list) or len(fields) > MOST_FIELDS:
-            raise Malformed(f"types.{name}", f"must be a list of at most {MOST_FIELDS} fields")
+            raise MalformedField(f"types.{name}", f"must be a list of at most {MOST_FIELDS} fields")
         types[name] = [_field(name, one) for one in fields]
         if len({one["name"] for one in types[name]}) != len(fields):
-            raise Malformed(f"types.{name}", "has a field twice")
+            raise MalformedField(f"types.{name}", "has a field twice")
     _check_domain(types.get(DOMAIN))
     return types
 
 
 def _field(owner: str, one: object) -> dict[str, str]:
     if not isinstance(one, dict) or set(one) != {"name", "type"}:
-        raise Malformed(f"types.{owner}", "each field must have exactly a name and a type")
+        raise MalformedField(f"types.{owner}", "each field must have exactly a name and a type")
     name, kind = one["name"], one["type"]
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(kind, str) or len(kind) > 100:
-        raise Malformed(f"types.{owner}", "a field's name must be an identifier, and its type a type")
+        raise MalformedField(f"types.{owner}", "a field's name must be an identifier, and its type a type")
     return {"name": name, "type": kind}
 
 
 def _check_domain(fields: list[dict[str, str]] | None) -> None:
     """The domain's own type must be the standard's, with the chain and the contract: they bind the signature."""
     if fields is None:
-        raise Malformed("types", f"{DOMAIN} is missing")
+        raise MalformedField("types", f"{DOMAIN} is missing")
     order = [name for name in DOMAIN_FIELDS if any(one["name"] == name for one in fields)]
     if [(one["name"], one["type"]) for one in fields] != [(name, DOMAIN_FIELDS[name]) for name in order]:
-        raise Malformed(f"types.{DOMAIN}", "must have the standard's fields, types and order")
+        raise MalformedField(f"types.{DOMAIN}", "must have the standard's fields, types and order")
     if "chainId" not in order or "verifyingContract" not in order:
-        raise Malformed(f"types.{DOMAIN}", "must bind chainId and verifyingContract")
+        raise MalformedField(f"types.{DOMAIN}", "must bind chainId and verifyingContract")
 
 
 def _atomic(kind: str) -> bool:
@@ -158,23 +158,23 @@ class _Reader:
                 if _atomic(kind):
                     continue
                 if kind not in self._types or kind == DOMAIN:
-                    raise Malformed(f"types.{name}", "has a field of an unknown type")
+                    raise MalformedField(f"types.{name}", "has a field of an unknown type")
                 waiting.append(kind)
         return found
 
     def struct(self, kind: str, given: object, path: str, depth: int) -> dict[str, Any]:
         fields = {one["name"]: one["type"] for one in self._types[kind]}
         if not isinstance(given, dict) or set(given) != set(fields):
-            raise Malformed(path, f"must have exactly the fields of {kind}: what is not declared is not signed")
+            raise MalformedField(path, f"must have exactly the fields of {kind}: what is not declared is not signed")
         return {name: self.value(inner, given[name], f"{path}.{name}", depth + 1) for name, inner in fields.items()}
 
     def value(self, kind: str, given: object, path: str, depth: int) -> Any:
         self._count += 1
         if self._count > MOST_VALUES or depth > DEEPEST:
-            raise Malformed(path[:200], "too many values, or too deep")
+            raise MalformedField(path[:200], "too many values, or too deep")
         if array := _ARRAY.fullmatch(kind):
             if not isinstance(given, list) or len(given) > MOST_VALUES or (array[2] and len(given) != int(array[2])):
-                raise Malformed(path, f"must be a list, as {kind} says")
+                raise MalformedField(path, f"must be a list, as {kind} says")
             return [self.value(array[1], one, f"{path}[{at}]", depth + 1) for at, one in enumerate(given)]
         if kind in self._types:
             return self.struct(kind, given, path, depth)
@@ -183,20 +183,20 @@ class _Reader:
     def _basic(self, kind: str, given: object, path: str) -> Any:
         if kind == "bool":
             if type(given) is not bool:
-                raise Malformed(path, "must be true or false")
+                raise MalformedField(path, "must be true or false")
             return given
         if kind == "address":
             return address(path, given, self._keccak)
         if kind == "string":
             if not isinstance(given, str) or len(given) > LONGEST or not _encodable(given):
-                raise Malformed(path, f"must be text of at most {LONGEST} characters")
+                raise MalformedField(path, f"must be text of at most {LONGEST} characters")
             return given
         if kind == "bytes":
             return data(path, given, LONGEST)
         if fixed := _BYTES.fullmatch(kind):
             found = data(path, given, 32)
             if len(found) != int(fixed[1]):
-                raise Malformed(path, f"must have {fixed[1]} bytes")
+                raise MalformedField(path, f"must have {fixed[1]} bytes")
             return found
         return _whole(kind, given, path)
 
@@ -212,11 +212,11 @@ def _whole(kind: str, given: object, path: str) -> int:
     elif isinstance(given, str) and re.fullmatch(r"0x(0|[1-9a-fA-F][0-9a-fA-F]{0,63})", given, re.ASCII):
         found = int(given, 16)
     else:
-        raise Malformed(path, "must be a whole number")
+        raise MalformedField(path, "must be a whole number")
     bits = int(sized[2])
     least, most = (0, 2**bits - 1) if sized[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if not least <= found <= most:
-        raise Malformed(path, f"does not fit into {kind}")
+        raise MalformedField(path, f"does not fit into {kind}")
     return found
 
 

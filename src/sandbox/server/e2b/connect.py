@@ -15,6 +15,7 @@ from litestar import MediaType, Request, Response
 from litestar.response import Stream
 
 from sandbox.errors import CommandError, InvalidArgument, NotFound, SandboxClosed
+from sandbox.server.decoding import decode
 from sandbox.server.e2b.refusals import answer as plain_answer
 from sandbox.server.errors import told
 from sandbox.server.refusal import Refusal
@@ -119,7 +120,7 @@ async def read(request: Request[Any, Any, Any], type: type[T]) -> T:
         body += piece
         if len(body) > MESSAGE_MOST:
             raise Failed("resource_exhausted", f"a message has at most {MESSAGE_MOST} bytes")
-    return msgspec.json.decode(bytes(body), type=type)
+    return decode(bytes(body), type=type)
 
 
 async def envelopes(request: Request[Any, Any, Any], type: type[T]) -> AsyncIterator[T]:
@@ -129,7 +130,7 @@ async def envelopes(request: Request[Any, Any, Any], type: type[T]) -> AsyncIter
     async for piece in request.stream():
         held += piece
         while (message := _taken(held)) is not None:
-            yield msgspec.json.decode(message, type=type)
+            yield decode(message, type=type)
     if held:
         raise Failed("invalid_argument", "the last message is not whole")
 

@@ -15,6 +15,7 @@ from litestar.response import Stream
 from sandbox.errors import CommandError
 from sandbox.protocols import Process
 from sandbox.rpc import messages as m
+from sandbox.server.decoding import decode
 from sandbox.server.e2b import messages
 from sandbox.server.e2b.execution import Execution
 from sandbox.server.e2b.reaching import opt, resolved, there
@@ -26,14 +27,21 @@ from sandbox.server.server import Server
 from sandbox.sessions.languages import open_session
 
 BODY_MOST = 10 * 2**20
-LANGUAGES = {"python": "python", "javascript": "node", "js": "node", "bash": "bash"}
-NAMES = {"python": "python", "node": "javascript", "bash": "bash"}
+LANGUAGES = {
+    "python": "python",
+    "javascript": "node",
+    "js": "node",
+    "typescript": "typescript",
+    "ts": "typescript",
+    "bash": "bash",
+}
+NAMES = {"python": "python", "node": "javascript", "typescript": "typescript", "bash": "bash"}
 Asking = Request[Any, Any, Any]
 _PLAIN: dict[str, Any] = {"opt": opt("exec"), "include_in_schema": False, "exception_handlers": {Exception: answer}}
 
 
 class Context:
-    """One interpreter in a sandbox. `language` is ours: "python", "node" or "bash"."""
+    """One interpreter in a sandbox. `language` is ours: see `sessions.languages`."""
 
     def __init__(self, reached: Reached, state: SandboxState, language: str, cwd: str) -> None:
         self.id = os.urandom(16).hex()
@@ -107,7 +115,7 @@ async def _defaults(server: Server, reached: Reached) -> None:
 @post("/contexts", status_code=201, **_PLAIN)
 async def create(request: Asking, server: Server, access: Access) -> dict[str, str]:
     """Makes a context. Its interpreter starts with the first code."""
-    asked = msgspec.json.decode(await _body(request), type=messages.CreateContext)
+    asked = decode(await _body(request), type=messages.CreateContext)
     reached = await there(server, access, request)
     await _defaults(server, reached)
     return (await _new(server, reached, _language(asked.language), asked.cwd)).told()
@@ -141,7 +149,7 @@ async def remove(request: Asking, server: Server, access: Access, context: str) 
 @post("/execute", status_code=200, **_PLAIN)
 async def execute(request: Asking, server: Server, access: Access) -> Stream:
     """Runs code. The answer has a line of JSON for each thing that it prints, shows or raises."""
-    asked = msgspec.json.decode(await _body(request), type=messages.Execute)
+    asked = decode(await _body(request), type=messages.Execute)
     reached = await there(server, access, request)
     if asked.context_id and asked.language:
         raise E2bRefusal(400, "give context_id or language, not both")

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from sandbox.config.home import home
 from sandbox.errors import NotFound, SandboxError
 from sandbox.registry.registry import Entry, entries, find
+from sandbox.server.decoding import decode
 from sandbox.server.e2b import endings, shapes
 from sandbox.server.e2b.endings import TIMEOUT
 from sandbox.server.e2b.hosts import whole_id
@@ -73,7 +74,7 @@ class Timeout(Struct):
 
 async def read(request: Asking, type: type[msgspec.Struct]) -> Any:
     """The body of a request. No body counts as an empty object."""
-    return msgspec.json.decode(await request.body() or b"{}", type=type)
+    return decode(await request.body() or b"{}", type=type)
 
 
 # -- creating
@@ -268,7 +269,7 @@ async def resume(request: Asking, server: Server, access: Access, id: str) -> di
 @post("/sandboxes/{id:str}/pause", status_code=204, **plain("kill"))
 async def pause(request: Asking, server: Server, access: Access, id: str) -> None:
     """Freezes everything inside. It stays in memory, without a time limit unless the owner set one."""
-    asked = msgspec.json.decode(await request.body() or b"{}", type=dict[str, Any])
+    asked = decode(await request.body() or b"{}", type=dict[str, Any])
     if asked.get("memory") is False:
         raise not_supported("a pause that keeps files alone")
     reached = await reached_of(server, access, id)

@@ -71,22 +71,39 @@ async def fork(request: Asking, server: Server, access: Access, id: str) -> list
         made = await server.run(lambda: forked(server, reached, asked.count))
     except SandboxError as problem:
         raise E2bRefusal(400, str(problem)) from None
-    state = server.e2b.of(id)
-    told = []
-    for one in made.sandboxes:
-        new = SandboxState(template=state.template, ends=now() + asked.timeout)
-        new.started = now()
-        new.pauses, new.wakes = state.pauses, state.wakes
-        new.metadata, new.envs, new.internet = dict(state.metadata), dict(state.envs), state.internet
-        server.e2b.add(one.id, new)
-        copy = await reached_of(server, access, one.id)
-        new.home = await server.run(partial(home_of, copy))
-        if new.pauses:
-            await begin_to_pause(server, access, copy, new, asked.timeout)
-        else:
-            await extend(server, access, copy, asked.timeout)
-        told.append({"sandbox": shapes.opened(server, access, request, one.id, new)})
-    return told
+    ids = [one.id for one in made.sandboxes]
+    try:
+        states = [await _begun(server, access, server.e2b.of(id), one, asked.timeout) for one in ids]
+    except BaseException:
+        # The client is told of none of them, so none may stay: perhaps the owner allows less time than it asked for.
+        await server.end(partial(_end_all, server, ids))
+        server.reach.forget_ended()
+        raise
+    return [
+        {"sandbox": shapes.opened(server, access, request, one, state)} for one, state in zip(ids, states, strict=True)
+    ]
+
+
+def _end_all(server: Server, ids: list[str]) -> None:
+    for one in ids:
+        server.sandboxes.end(one)
+        server.places.freed()
+
+
+async def _begun(server: Server, access: Access, parent: SandboxState, id: str, timeout: int) -> SandboxState:
+    """Gives a fork what E2B's clients know of its parent, and its time. Raises Denied if the owner allows less."""
+    new = SandboxState(template=parent.template, ends=now() + timeout)
+    new.started = now()
+    new.pauses, new.wakes = parent.pauses, parent.wakes
+    new.metadata, new.envs, new.internet = dict(parent.metadata), dict(parent.envs), parent.internet
+    server.e2b.add(id, new)
+    copy = await reached_of(server, access, id)
+    new.home = await server.run(partial(home_of, copy))
+    if new.pauses:
+        await begin_to_pause(server, access, copy, new, timeout)
+    else:
+        await extend(server, access, copy, timeout)
+    return new
 
 
 ROUTES = [create, listing, remove, fork]

@@ -32,6 +32,7 @@ Limit = Annotated[int, Parameter(ge=1, le=1000)]
 After = Annotated[int, Parameter(ge=0, le=2**62, description="only entries after this number")]
 Result = Annotated[Literal["allowed", "blocked"] | None, Parameter()]
 
+_AT_ONCE = 500  # entries of the record that are read at a time
 _QUEUE = 20_000  # entries that a slow reader may be behind; after that they are read from the record again
 
 Fits = Callable[[dict[str, Any]], bool]
@@ -91,7 +92,8 @@ async def query(
     chosen = {"type": type, "severity": severity, "sandbox": sandbox, "text": text, "since": since, "result": result}
     fits = filtered(server, access, **chosen)  # type: ignore[arg-type]
     server.tail.catch_up()
-    return Feed(await server.run(lambda: _matching(server, fits, after, limit)), server.tail.last)
+    last = server.tail.last  # before the record is read: whoever follows from there misses nothing
+    return Feed(await server.run(lambda: _matching(server, fits, after, limit)), last)
 
 
 def _matching(server: Server, fits: Fits, after: int, limit: int) -> list[dict[str, Any]]:
@@ -161,9 +163,9 @@ async def _live(server: Server, fits: Fits, after: int) -> AsyncIterator[bytes]:
             if look_back or waiting.too_many:
                 until, look_back = server.tail.last, False
                 waiting.take(until)
-                entries = await server.run(partial(_history, server, after, until))
-                for at in range(0, len(entries), 500):
-                    if text := _text(entries[at : at + 500], fits):
+                entries = server.tail.history(after, until)
+                while some := await server.run(partial(_next, entries)):
+                    if text := _text(some, fits):
                         yield text
                 after = max(after, until)
                 continue
@@ -179,8 +181,9 @@ async def _live(server: Server, fits: Fits, after: int) -> AsyncIterator[bytes]:
         unsubscribe()
 
 
-def _history(server: Server, after: int, until: int) -> list[dict[str, Any]]:
-    return list(server.tail.history(after, until))
+def _next(entries: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Some of them: the whole record may be larger than memory."""
+    return list(islice(entries, _AT_ONCE))
 
 
 def _text(entries: Iterable[dict[str, Any]], fits: Fits) -> bytes:

@@ -9,7 +9,9 @@ from litestar.params import Parameter
 
 from sandbox.config.home import home
 from sandbox.errors import NotFound, SandboxError
+from sandbox.registry.registry import Entry
 from sandbox.rpc.methods import _change
+from sandbox.running_changes import apply_changes, changes_of
 from sandbox.server.refusal import Refusal
 from sandbox.server.routes.sandboxes import entry_of
 from sandbox.server.scopes import Access
@@ -21,15 +23,16 @@ from sandbox.vfs.workspace import Workspace
 Changed = Annotated[str, Parameter(min_length=1, max_length=4096, description="a changed path")]
 
 
-def _workspace(server: Server, access: Access, id: str) -> Workspace:
+def _workspace(server: Server, access: Access, id: str) -> tuple[Entry, Workspace]:
     entry = entry_of(server, access, id)
-    return Workspace.find(home(), entry.id, ended=not entry.running)
+    return entry, Workspace.find(home(), entry.id, ended=not entry.running)
 
 
 @get("/v1/sandboxes/{id:str}/changes", opt={"verb": "files"})
 async def changes(server: Server, access: Access, id: str) -> dict[str, Any]:
     """What differs from the host's files."""
-    return await server.run(lambda: {"changes": [_change(one) for one in _workspace(server, access, id).changes()]})
+    found = await server.run(lambda: changes_of(*_workspace(server, access, id)))
+    return {"changes": [_change(one) for one in found]}
 
 
 @get("/v1/sandboxes/{id:str}/diff", opt={"verb": "files"})
@@ -37,8 +40,8 @@ async def diff(server: Server, access: Access, id: str, path: Changed) -> dict[s
     """One change as a unified diff, escaped; empty when it is not text."""
 
     def look() -> dict[str, Any]:
-        workspace = _workspace(server, access, id)
-        for change in workspace.changes():
+        entry, workspace = _workspace(server, access, id)
+        for change in changes_of(entry, workspace):
             if change.path == path:
                 return {"path": path, "kind": change.kind, "diff": "\n".join(unified(workspace, change))}
         raise NotFound("nothing changed at {path}", path=path)
@@ -49,7 +52,7 @@ async def diff(server: Server, access: Access, id: str, path: Changed) -> dict[s
 @post("/v1/sandboxes/{id:str}/apply", opt={"verb": "apply"}, status_code=200)
 async def apply(server: Server, access: Access, id: str, data: Paths) -> dict[str, Any]:
     """Applies changes to the host's files. 409 when some were refused; its `data` lists the refused and the applied."""
-    done = await server.run(lambda: _workspace(server, access, id).apply(data.paths, overwrite=data.overwrite))
+    done = await server.run(lambda: apply_changes(*_workspace(server, access, id), data.paths, data.overwrite))
     refused = [{"path": path, "reason": str(reason)} for path, reason in done.refused]
     if refused:
         told = {"applied": done.applied, "refused": refused}

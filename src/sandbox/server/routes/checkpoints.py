@@ -57,7 +57,7 @@ def forked(server: Server, reached: Reached, count: int) -> Listed:
     with server.places.hold(count):
         made = sandbox.fork(count)
         for one in made:
-            server.sandboxes.adopt(one)
+            server.sandboxes.adopt(one, reached.id)
             server.reach.add(one)
     return Listed([described(server, find(home(), one.id)) for one in made])
 

@@ -15,6 +15,7 @@ from litestar.exceptions import WebSocketDisconnect
 from sandbox.errors import InvalidArgument
 from sandbox.result import Output
 from sandbox.server import sse
+from sandbox.server.decoding import decode
 from sandbox.server.errors import told
 from sandbox.server.processes import begin, open_process, outcome, said
 from sandbox.server.reach import Reached
@@ -107,7 +108,7 @@ async def _serve(socket: WebSocket[Any, Any, Any], server: Server, reached: Reac
     offered = [one for one in socket.scope.get("subprotocols", []) if one.startswith(PROTOCOL)]
     await socket.accept(subprotocols=offered[0] if offered else None)
     try:
-        asked = msgspec.json.decode(await socket.receive_data("text"), type=Start)
+        asked = decode(await socket.receive_data("text"), type=Start)
         if asked.command is None and not tty:
             raise InvalidArgument("the first message needs a command")
         process, running = await open_process(server, reached, asked, tty=tty)
@@ -162,7 +163,7 @@ async def _hear(socket: WebSocket[Any, Any, Any], running: AsyncProcess) -> None
             except BrokenPipeError:
                 pass  # the command has closed its input; its output and end still follow
             continue
-        control = msgspec.json.decode(message.get("text") or "{}", type=Control)
+        control = decode(message.get("text") or "{}", type=Control)
         if control.resize is not None:
             await running.resize(control.resize.rows, control.resize.cols)
         if control.signal is not None:

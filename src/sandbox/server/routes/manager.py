@@ -8,7 +8,7 @@ from litestar import get, post
 from msgspec import Meta, Struct
 
 from sandbox.manager.manager import Happened, SandboxManager
-from sandbox.server.guard import manager_of
+from sandbox.server.guard import manager_of, require
 from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
@@ -119,11 +119,14 @@ async def _do(server: Server, access: Access, step: str) -> Status:
 @post("/api/sandbox/exec", opt={"verb": "exec"}, status_code=200)
 async def exec(server: Server, access: Access, data: Exec) -> Ended:
     """Runs a command to its end, or to its timeout."""
-    return await run_in(server, manager_of(server, access), data)
+    return await run_in(server, access, manager_of(server, access), data)
 
 
-async def run_in(server: Server, manager: SandboxManager, asked: Exec) -> Ended:
+async def run_in(server: Server, access: Access, manager: SandboxManager, asked: Exec) -> Ended:
+    """Runs a command. Where there are no walls (mode `off`) it runs on the host, which needs scope `host`."""
     walled = manager.walled
+    if not walled:
+        require(access, "host")
     timeout = asked.timeoutMs / 1000
     result = await server.run(lambda: manager.exec(asked.command, workdir=asked.workdir, timeout=timeout))
     return Ended(result.exit_code, result.stdout, result.stderr, result.duration_ms, walled)

@@ -88,7 +88,7 @@ async def mode(server: Server, access: Access, name: Name, data: Mode) -> Status
 @post("/v1/managers/{name:str}/exec", opt={"verb": "exec"}, status_code=200)
 async def exec(server: Server, access: Access, name: Name, data: Exec) -> Ended:
     """Runs a command in it."""
-    return await run_in(server, manager_of(server, access, name), data)
+    return await run_in(server, access, manager_of(server, access, name), data)
 
 
 ROUTES = [listing, define, status, events, start, stop, recover, mode, exec]

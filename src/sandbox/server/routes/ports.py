@@ -22,6 +22,8 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Mess
 from wsproto.events import Request as Handshake
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from sandbox.network.http.http1_upstream import MOST_INTERIM
+from sandbox.network.stream import Turns
 from sandbox.server.e2b.credentials import ONCE, SURFACE
 from sandbox.server.e2b.endings import wake
 from sandbox.server.reach import Reached
@@ -41,7 +43,9 @@ _NOT_INWARDS = {
 }  # fmt: skip
 _NOT_OUTWARDS = {
     *_HOPS, "upgrade", "set-cookie", "clear-site-data", "strict-transport-security", "alt-svc", "nel", "report-to",
-    "reporting-endpoints", "refresh", "www-authenticate",
+    "reporting-endpoints", "refresh", "www-authenticate", "service-worker-allowed", "x-frame-options",
+    "cross-origin-opener-policy", "cross-origin-embedder-policy", "cross-origin-resource-policy", "referrer-policy",
+    "origin-agent-cluster", "permissions-policy",
 }  # fmt: skip
 _SAFE = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
 
@@ -78,7 +82,7 @@ async def port(request: Request[Any, Any, Any], server: Server, reached: Reached
     headers = {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in head.headers
-        if name.decode("latin-1") not in _NOT_OUTWARDS
+        if name.decode("latin-1") not in _NOT_OUTWARDS and not name.startswith(b"access-control-")
     }
     if (led := _led(request, headers.pop("location", None), port)) is not None:
         headers["location"] = led
@@ -151,12 +155,13 @@ async def _asked(request: Request[Any, Any, Any], server: Server, line: _Line) -
             if piece:
                 await line.send(wire.send(h11.Data(data=piece)) or b"")
     await line.send(wire.send(h11.EndOfMessage()) or b"")
-    while True:
+    for _ in range(MOST_INTERIM):
         event = await _event(wire, line)
         if isinstance(event, h11.Response):
             return wire, event
         if not isinstance(event, h11.InformationalResponse):
-            raise h11.RemoteProtocolError("no answer")
+            break
+    raise h11.RemoteProtocolError("no answer")
 
 
 def _target(request: Request[Any, Any, Any] | WebSocket[Any, Any, Any]) -> str:
@@ -174,9 +179,11 @@ async def _event(wire: h11.Connection, line: _Line) -> Any:
 
 
 async def _body(wire: h11.Connection, line: _Line) -> AsyncIterator[bytes]:
+    turns = Turns()
     try:
         while isinstance(event := await _event(wire, line), h11.Data):
             yield bytes(event.data)
+            await turns.end()  # the program may send a million chunks of one byte
     finally:
         line.close()
 
@@ -241,9 +248,10 @@ async def _inwards(socket: WebSocket[Any, Any, Any], wire: WSConnection, line: _
 
 
 async def _outwards(socket: WebSocket[Any, Any, Any], wire: WSConnection, line: _Line, early: list[Any]) -> None:
-    events = early
+    events, turns = early, Turns()
     while True:
         for event in events:
+            await turns.end()
             if isinstance(event, Message):
                 # Frames are passed on as they arrive, so that no program inside makes us hold a huge message.
                 mode = "text" if isinstance(event, TextMessage) else "binary"

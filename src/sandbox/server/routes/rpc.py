@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from litestar import WebSocket, websocket
 
+from sandbox.checkpoint_methods import FORKS_MOST
 from sandbox.client import Client
 from sandbox.config.home import home
 from sandbox.registry.registry import find
@@ -20,12 +21,12 @@ from sandbox.rpc import errors
 from sandbox.rpc import messages as m
 from sandbox.rpc.current_sandbox import CurrentSandbox
 from sandbox.rpc.errors import Fault
-from sandbox.rpc.session import Session
+from sandbox.rpc.session import RpcSession
 from sandbox.server import lifetimes
 from sandbox.server.guard import require
 from sandbox.server.reach import Reached
 from sandbox.server.routes.sandboxes import start
-from sandbox.server.scopes import Access
+from sandbox.server.scopes import LEASE, Access
 from sandbox.server.server import Server
 from sandbox.sockets import connect_in
 
@@ -39,7 +40,7 @@ VERBS = {
     **dict.fromkeys(("create", "checkpoint", "fork"), "create"),
     **dict.fromkeys(("info", "policy", "ports", "stats", "processes", "asks"), "read"),
     **dict.fromkeys(
-        ("exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial", "input", "more", "resize", "signal",
+        ("exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial", "view", "input", "more", "resize", "signal",
          "cancel", "desktop", "browser"), "exec"),
     **dict.fromkeys(
         ("read_file", "write_file", "list_files", "stat", "mkdir", "remove", "rename", "chmod", "symlink",
@@ -51,7 +52,7 @@ VERBS = {
 }  # fmt: skip
 
 
-@websocket("/v1/rpc", opt={"verb": "create"})
+@websocket("/v1/rpc", opt={"verb": "create", "surface": LEASE})
 async def creating(socket: WebSocket[Any, Any, Any], server: Server, access: Access) -> None:
     """JSON-RPC for a new sandbox, which `create` makes and which ends with the connection."""
     current = CurrentSandbox(sandboxes=_Creator(server, access))  # type: ignore[arg-type]
@@ -59,7 +60,7 @@ async def creating(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
     await _serve(socket, server, access, current, ends=True)
 
 
-@websocket("/v1/sandboxes/{id:str}/rpc", opt={"verb": "read"})
+@websocket("/v1/sandboxes/{id:str}/rpc", opt={"verb": "read", "surface": LEASE})
 async def attached(socket: WebSocket[Any, Any, Any], server: Server, access: Access, reached: Reached) -> None:
     """JSON-RPC for a running sandbox. If another process owns it, scope `host` is needed."""
     if not isinstance(reached.sandbox, Client):
@@ -96,8 +97,9 @@ class _Creator:
     def restore(self, name: str, config: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
         if not self._access.may("host"):  # it may do whatever the saved sandbox was allowed to
             raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
-        with self._server.places.hold():
-            return self._reachable(self._server.sandboxes.restore(name, config, hooks=hooks))
+        with self._server.leasing(self._access.token) as made, self._server.places.hold():
+            made.append(self._server.sandboxes.restore(name, config, hooks=hooks))
+            return self._reachable(made[0])
 
     def _reachable(self, sandbox: Sandbox) -> Sandbox:
         self._server.reach.add(sandbox)
@@ -111,7 +113,7 @@ async def _serve(
     ours, theirs = sockets.socketpair()
 
     def serve() -> None:
-        session = Session(theirs.fileno(), theirs.fileno(), current, check=_check(server, access, current))
+        session = RpcSession(theirs.fileno(), theirs.fileno(), current, check=_check(server, access, current))
         unsubscribe = None if ends else current.sandbox().on_event(session.events.put)
         try:
             session.run()
@@ -140,11 +142,25 @@ def _check(server: Server, access: Access, current: CurrentSandbox) -> Any:
             raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
         if method == "update_network" and not access.may("host"):
             return m.OnlyTighter(asked)
+        if method == "fork":
+            return m.PlacedFork(asked.n, lambda n: _forks(server, current.sandbox(), n))
         if method == "extend" and not access.may("host"):
             lifetimes.check(server.sandboxes, current.sandbox().id, asked)
         return asked
 
     return check
+
+
+def _forks(server: Server, sandbox: Sandbox, n: int) -> list[str]:
+    """The ids of `n` forks, for which there must be room on the server. They end with their origin."""
+    if not 0 < n <= FORKS_MOST:
+        raise Fault(errors.INVALID_PARAMS, "n must be a number from 1 to {most}", most=FORKS_MOST)
+    with server.places.hold(n):
+        ids = sandbox._keep_forks(n)
+        for one in [one for one in sandbox._forks if one.id in ids]:
+            server.sandboxes.adopt(one)
+            server.reach.add(one)
+    return ids
 
 
 def _denied(verb: str) -> dict[str, str]:

@@ -18,13 +18,13 @@ from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 from sandbox.server.shapes import Created, Described, Detailed, Done, Listed
-from sandbox.signing.places import holds_key
+from sandbox.signing.paths import holds_key
 
 if TYPE_CHECKING:
     from sandbox.registry.registry import Entry
     from sandbox.sandbox import Sandbox
 
-Status = Annotated[str | None, Parameter(description="only those of this status", pattern="^[a-z]*$")]
+Status = Annotated[str | None, Parameter(description="only those of this status", pattern="^[a-z]*(?!\\n)$")]
 
 
 @post("/v1/sandboxes", opt={"verb": "create"}, status_code=201)
@@ -47,14 +47,9 @@ def _create(server: Server, access: Access, config: dict[str, Any], name: str) -
 def start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None = None) -> Sandbox:
     """Starts a sandbox within what the token allows, when there is a place for it. Without scope `host`, `config` may
     only tighten what the owner has set."""
-    server.lease(access.token)
-    made = None
-    try:
-        with server.places.hold():
-            made = _start(server, access, config, name, hooks)
-        return made
-    finally:
-        server.leased(access.token, made.id if made is not None else None)
+    with server.leasing(access.token) as made, server.places.hold():
+        made.append(_start(server, access, config, name, hooks))
+        return made[0]
 
 
 def _start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None) -> Sandbox:
@@ -114,7 +109,7 @@ async def kill(server: Server, access: Access, id: str) -> Done:
     def end() -> None:
         entry = entry_of(server, access, id)
         if holds_key(entry.id):
-            raise Denied("signer", "the signer is ended at the machine it runs on")
+            raise Denied("signer", "stop the signer on the machine it runs on")
         server.sandboxes.end(entry.id)
         server.places.freed()
 
@@ -154,10 +149,9 @@ async def extend(server: Server, access: Access, reached: Reached, data: m.Exten
 def entry_of(server: Server, access: Access, id: str) -> Entry:
     """The registry entry of a sandbox, running or not. Raises NotFound, also when the token may not reach it."""
     known = server.reach.known(id)
-    entry = find(home(), known.id if known is not None else id)
-    if not access.reaches(entry.id, server.reach.name_of(entry.id)):
+    if known is not None and not access.reaches(known.id, known.name):
         raise NotFound("no sandbox {wanted!r}; see `sandbox list`", wanted=id)
-    return entry
+    return find(home(), known.id if known is not None else id, lambda one: server.reach.seen_by(access, one))
 
 
 def described(server: Server, entry: Entry) -> Described:

@@ -29,8 +29,8 @@ def forward(message):
     elif kind in ("execute_result", "display_data"):
         send(data=content["data"], result=kind == "execute_result")
     elif kind == "error":
-        text = "\n".join(content["traceback"])
-        send(error={"name": content["ename"], "value": content["evalue"], "traceback": text})
+        text = "\n".join(content["traceback"])[:100000]
+        send(error={"name": content["ename"], "value": content["evalue"][:4000000], "traceback": text})
     return kind == "status" and content["execution_state"] == "idle"
 
 

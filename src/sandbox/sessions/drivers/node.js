@@ -1,5 +1,6 @@
 // Runs inside the sandbox: a Node.js that keeps its state, behind the same JSON lines as plain_python.py.
-// Descriptor 3 leads to the host, 4 comes from it; 0, 1 and 2 are the code's own.
+// Descriptor 3 leads to the host, 4 comes from it; 0, 1 and 2 are the code's own. With the word "typescript" after it, it
+// takes TypeScript: types are removed by Node.js itself (22.13 and newer), or by the package `typescript`.
 const fs = require("fs");
 const util = require("util");
 const vm = require("vm");
@@ -41,8 +42,45 @@ function failed(problem) {
   return { name: String(error.name || "Error"), value: String(error.message), traceback: String(error.stack) };
 }
 
+function removesTypes() {
+  const own = require("module").stripTypeScriptTypes;
+  if (own) {
+    process.removeAllListeners("warning"); // that it is experimental
+    return (code) => own(code, { mode: "transform" });
+  }
+  try {
+    const typescript = globalThis.require("typescript");
+    const options = { target: "es2022", module: "none" };
+    return (code) => typescript.transpileModule(code, { compilerOptions: options }).outputText.replace(/^"use strict";\n/, "");
+  } catch {
+    throw new Error("TypeScript needs Node.js 22.13 or newer inside, or the package `typescript`");
+  }
+}
+let plain = process.argv.includes("typescript") ? null : (code) => code;
+
+// A script has no `import` statements: the same by `require`, so that the names stay for the code that follows.
+const IMPORT = /^([ \t]*)import\s+(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s+|\{([^{}]*)\}\s*)?(?:from\s*)?(['"])([^'"\n]+)\5[ \t]*;?/gm;
+const standard = (module) => (module && module.__esModule && "default" in module ? module.default : module);
+function withoutImports(code) {
+  globalThis[Symbol.for("sandbox.default")] = standard;
+  return code.replace(IMPORT, (_, space, own, all, some, quote, name) => {
+    const loaded = `require(${JSON.stringify(name)})`;
+    const parts = [];
+    if (own) parts.push(`var ${own} = globalThis[Symbol.for("sandbox.default")](${loaded});`);
+    if (all) parts.push(`var ${all} = ${loaded};`);
+    if (some) parts.push(`var { ${some.replace(/([\w$]+)\s+as\s+([\w$]+)/g, "$1: $2")} } = ${loaded};`);
+    return space + (parts.join(" ") || `${loaded};`);
+  });
+}
+
 // Code that awaits something is no script. Names that it declares are its own: those of a script stay.
-function compiled(code) {
+function compiled(written) {
+  let code = written;
+  try {
+    return new vm.Script(code, { filename: "cell" });
+  } catch (problem) {
+    if (/import statement/.test(problem.message)) code = withoutImports(code);
+  }
   const forms = [code, `(async () => (${code}\n))()`, `(async () => {${code}\n})()`];
   let first = null;
   for (const form of code.includes("await") ? forms : [code]) {
@@ -57,6 +95,7 @@ function compiled(code) {
 
 async function answer(code) {
   try {
+    code = (plain = plain || removesTypes())(code);
     const stopped = new Promise((_, reject) => (interrupted = () => reject(new Error("interrupted"))));
     const value = compiled(code).runInThisContext({ breakOnSigint: true });
     const shown = util.types.isPromise(value) && code.includes("await") ? await Promise.race([value, stopped]) : value;

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox.vfs.fuse.request import Request
+    from sandbox.vfs.fuse.request import FuseRequest
     from sandbox.vfs.fuse.tree import Tree
 
     Buffer = bytes | bytearray | memoryview
@@ -20,11 +20,11 @@ class Handlers:
         self.provider = tree.provider
         self.nodes = tree.nodes
 
-    def path(self, request: Request) -> str:
+    def path(self, request: FuseRequest) -> str:
         """The path of the file that the request is about."""
         return self.nodes.path(self.nodes[request.node])
 
-    def own(self, request: Request, path: str) -> None:
+    def own(self, request: FuseRequest, path: str) -> None:
         """Makes the requesting user the owner of a new file. In a sandbox every tenant is user 0 of the mount and owns
         what it makes; in a mount for several users, a provider that supports owners gets the owner."""
         if request.uid or request.gid:

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Message, WallError
-from sandbox.vfs.fuse.session import DEADLINE, Session
+from sandbox.vfs.fuse.session import DEADLINE, FuseSession
 from sandbox.vfs.fuse.structs import MAX_WRITE
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Mounted:
             number = ctypes.get_errno()
             os.close(device)
             raise OSError(number, os.strerror(number), path)
-        self.session = Session(device, provider, deadline=deadline, report=report)
+        self.session = FuseSession(device, provider, deadline=deadline, report=report)
 
     def __enter__(self) -> Self:
         return self

@@ -35,7 +35,7 @@ class Node:
         self.set_id = False
 
 
-class Nodes:
+class NodeTable:
     """Thread-safe table of the nodes the kernel knows."""
 
     def __init__(self) -> None:

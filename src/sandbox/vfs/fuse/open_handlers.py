@@ -15,7 +15,7 @@ from sandbox.vfs.provider import failure
 
 if TYPE_CHECKING:
     from sandbox.vfs.fuse.handlers import Buffer
-    from sandbox.vfs.fuse.request import Request
+    from sandbox.vfs.fuse.request import FuseRequest
     from sandbox.vfs.fuse.tree import Tree
 
 
@@ -26,7 +26,7 @@ class OpenHandlers(Handlers):
         super().__init__(tree)
         self._writeback = writeback
 
-    def open(self, request: Request) -> bytes:
+    def open(self, request: FuseRequest) -> bytes:
         self.tree.check_room()
         flags, more = structs.OPEN_IN.unpack_from(request.body)
         node = self.nodes[request.node]
@@ -35,7 +35,7 @@ class OpenHandlers(Handlers):
             self.tree.strip(node, handle)
         return self.tree.opened(node, handle)
 
-    def create(self, request: Request) -> bytes:
+    def create(self, request: FuseRequest) -> bytes:
         self.tree.check_room()
         flags, mode, _, _ = structs.CREATE_IN.unpack_from(request.body)
         parent, name = self.nodes[request.node], request.names(structs.CREATE_IN.size)[0]
@@ -55,14 +55,14 @@ class OpenHandlers(Handlers):
             handle.close()
             raise
 
-    def read(self, request: Request) -> Buffer:
+    def read(self, request: FuseRequest) -> Buffer:
         number, offset, size, _ = structs.READ_IN.unpack_from(request.body)
         data = self.tree.handle(number).read(size, offset)
         if len(data) > size:  # the kernel would refuse the reply, and the reader would wait for ever
             raise failure(errno.EIO)
         return data
 
-    def write(self, request: Request) -> bytes:
+    def write(self, request: FuseRequest) -> bytes:
         number, offset, size, flags, _, _, _ = structs.WRITE_IN.unpack_from(request.body)
         handle = self.tree.handle(number)
         written = handle.write(request.body[structs.WRITE_IN.size :], offset)
@@ -72,49 +72,49 @@ class OpenHandlers(Handlers):
             self.tree.strip(self.tree.handles[number][0], handle)
         return structs.WRITE_OUT.pack(written, 0)
 
-    def fallocate(self, request: Request) -> bytes:
+    def fallocate(self, request: FuseRequest) -> bytes:
         number, offset, length, mode, _ = structs.FALLOCATE_IN.unpack_from(request.body)
         handle = self.tree.handle(number)
         allocate(self.tree, self.tree.handles[number][0], handle, mode, offset, length)
         return b""
 
-    def flush(self, request: Request) -> bytes:
+    def flush(self, request: FuseRequest) -> bytes:
         if not self.provider.flushes:
             raise failure(errno.ENOSYS)  # the kernel does not ask again
         self.tree.handle(structs.RELEASE_IN.unpack_from(request.body)[0]).flush()
         return b""
 
-    def fsync(self, request: Request) -> bytes:
+    def fsync(self, request: FuseRequest) -> bytes:
         self.tree.handle(structs.FSYNC_IN.unpack_from(request.body)[0]).sync()
         return b""
 
-    def release(self, request: Request) -> bytes:
+    def release(self, request: FuseRequest) -> bytes:
         self.tree.release(structs.RELEASE_IN.unpack_from(request.body)[0])
         return b""
 
     # Directories
 
-    def opendir(self, request: Request) -> bytes:
+    def opendir(self, request: FuseRequest) -> bytes:
         self.tree.check_room()
         number = next(self.tree.numbers)
         node = self.nodes[request.node]
         self.tree.directories[number] = Directory(node, lambda: self.provider.readdir(self.nodes.path(node)))
         return structs.OPEN_OUT.pack(number, 0, 0)
 
-    def readdir(self, request: Request) -> bytes:
+    def readdir(self, request: FuseRequest) -> bytes:
         number, offset, size, _ = structs.READ_IN.unpack_from(request.body)
         return self.tree.directories[number].read(offset, size)
 
-    def readdirplus(self, request: Request) -> bytes:
+    def readdirplus(self, request: FuseRequest) -> bytes:
         number, offset, size, _ = structs.READ_IN.unpack_from(request.body)
         directory = self.tree.directories[number]
         return directory.read(offset, size, lambda name, info: self.tree.found(directory.node, name, info))
 
-    def releasedir(self, request: Request) -> bytes:
+    def releasedir(self, request: FuseRequest) -> bytes:
         self.tree.release(structs.RELEASE_IN.unpack_from(request.body)[0])
         return b""
 
-    def fsyncdir(self, request: Request) -> bytes:
+    def fsyncdir(self, request: FuseRequest) -> bytes:
         return b""
 
     def _meant(self, flags: int) -> int:

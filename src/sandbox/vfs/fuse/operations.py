@@ -13,7 +13,7 @@ from sandbox.vfs.fuse import structs
 from sandbox.vfs.fuse.attribute_handlers import AttributeHandlers
 from sandbox.vfs.fuse.name_handlers import NameHandlers
 from sandbox.vfs.fuse.open_handlers import OpenHandlers
-from sandbox.vfs.fuse.structs import Init, Op
+from sandbox.vfs.fuse.structs import FuseOp, Init
 from sandbox.vfs.fuse.tree import Tree
 from sandbox.vfs.provider import WRITING, failure
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandbox.vfs.fuse.handlers import Buffer
-    from sandbox.vfs.fuse.request import Request
+    from sandbox.vfs.fuse.request import FuseRequest
     from sandbox.vfs.provider import Provider
 
-    Handler = Callable[[Request], Buffer]
+    Handler = Callable[[FuseRequest], Buffer]
 
 _CHANGING = frozenset({
-    Op.SETATTR, Op.SYMLINK, Op.MKNOD, Op.MKDIR, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.LINK, Op.WRITE,
-    Op.CREATE, Op.SETXATTR, Op.REMOVEXATTR, Op.FALLOCATE,
+    FuseOp.SETATTR, FuseOp.SYMLINK, FuseOp.MKNOD, FuseOp.MKDIR, FuseOp.UNLINK, FuseOp.RMDIR, FuseOp.RENAME,
+    FuseOp.RENAME2, FuseOp.LINK, FuseOp.WRITE, FuseOp.CREATE, FuseOp.SETXATTR, FuseOp.REMOVEXATTR, FuseOp.FALLOCATE,
 })  # fmt: skip
 
 
-def _opens_to_write(request: Request) -> bool:
-    return request.op == Op.OPEN and bool(structs.OPEN_IN.unpack_from(request.body)[0] & WRITING)
+def _opens_to_write(request: FuseRequest) -> bool:
+    return request.op == FuseOp.OPEN and bool(structs.OPEN_IN.unpack_from(request.body)[0] & WRITING)
 
 
 class Operations:
@@ -49,11 +49,11 @@ class Operations:
             OpenHandlers(self.tree, writeback=self._writeback),
         )
         self._handlers: dict[int, Handler] = {
-            op: handler for op in Op for group in groups if (handler := getattr(group, op.name.lower(), None))
+            op: handler for op in FuseOp for group in groups if (handler := getattr(group, op.name.lower(), None))
         }
-        self._handlers |= {Op.INIT: self._init, Op.DESTROY: lambda request: b""}
+        self._handlers |= {FuseOp.INIT: self._init, FuseOp.DESTROY: lambda request: b""}
 
-    def handle(self, request: Request) -> Buffer:
+    def handle(self, request: FuseRequest) -> Buffer:
         """Handles a request. Raises OSError for the tenant; any other exception is a bug in the provider."""
         handler = self._handlers.get(request.op)
         if handler is None:
@@ -65,11 +65,11 @@ class Operations:
     def undelivered(self, op: int, reply: Buffer) -> None:
         """The kernel no longer wants the reply, because the process was killed or the reply came too late. Releases
         what the kernel would have owned."""
-        if op in (Op.OPEN, Op.OPENDIR):
+        if op in (FuseOp.OPEN, FuseOp.OPENDIR):
             self.tree.release(structs.OPEN_OUT.unpack_from(reply)[0])
-        elif op in (Op.LOOKUP, Op.MKNOD, Op.MKDIR, Op.SYMLINK, Op.LINK, Op.CREATE):
+        elif op in (FuseOp.LOOKUP, FuseOp.MKNOD, FuseOp.MKDIR, FuseOp.SYMLINK, FuseOp.LINK, FuseOp.CREATE):
             self.tree.nodes.forget(structs.ENTRY.unpack_from(reply)[0], 1)
-            if op == Op.CREATE:
+            if op == FuseOp.CREATE:
                 self.tree.release(structs.OPEN_OUT.unpack_from(reply, 128)[0])
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Operations:
             self.tree.release(number)
         self.provider.close()
 
-    def _init(self, request: Request) -> bytes:
+    def _init(self, request: FuseRequest) -> bytes:
         major, minor, readahead, offered = structs.INIT_IN.unpack_from(request.body)
         if major != structs.MAJOR or minor < structs.MINOR:
             raise failure(errno.EPROTO)

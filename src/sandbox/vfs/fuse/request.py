@@ -20,7 +20,7 @@ KIND = 0o170000
 SET_ID = 0o6000
 
 
-class Request:
+class FuseRequest:
     """One request of the kernel; `body` is valid until it is answered."""
 
     __slots__ = ("body", "gid", "node", "op", "pid", "uid", "unique")

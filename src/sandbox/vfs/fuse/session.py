@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from sandbox.vfs.fuse import structs
 from sandbox.vfs.fuse.operations import Operations
-from sandbox.vfs.fuse.request import Request
-from sandbox.vfs.fuse.structs import Op
+from sandbox.vfs.fuse.request import FuseRequest
+from sandbox.vfs.fuse.structs import FuseOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +45,8 @@ DEADLINE = 30.0
 # so that the waiting program can be killed.
 PATIENCE = 20
 
-_INTERRUPT = int(Op.INTERRUPT)  # members of an Enum are slow to look up
-_UNANSWERED = frozenset({Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT})
+_INTERRUPT = int(FuseOp.INTERRUPT)  # members of an Enum are slow to look up
+_UNANSWERED = frozenset({FuseOp.FORGET, FuseOp.BATCH_FORGET, FuseOp.INTERRUPT})
 
 
 class _Worker:
@@ -64,7 +64,7 @@ class _Worker:
         self.leads = False
 
 
-class Session:
+class FuseSession:
     """Serves `provider` on a mounted /dev/fuse descriptor, which it owns from now on. Starts at once.
 
     It ends when the mount does; `close` waits a moment for that. `report` is called with errors of the provider.
@@ -126,7 +126,7 @@ class Session:
                 size = self._take(device, buffer)
                 if not size:
                     return
-                self._one(worker, Request(view[:size]))
+                self._one(worker, FuseRequest(view[:size]))
                 took = time.monotonic() - worker.since
                 if took > SLOW and device.poll(0):
                     self._slow_until = worker.since + 3 * took
@@ -169,7 +169,7 @@ class Session:
                 if problem.errno not in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
                     return 0
 
-    def _one(self, worker: _Worker, request: Request) -> None:
+    def _one(self, worker: _Worker, request: FuseRequest) -> None:
         worker.since = time.monotonic()
         if request.op == _INTERRUPT:
             self._interrupt(request)
@@ -297,7 +297,7 @@ class Session:
         self._pass_on(worker)
         self._answer(unique, problem)
 
-    def _interrupt(self, request: Request) -> None:
+    def _interrupt(self, request: FuseRequest) -> None:
         """Marks the request that the tenant no longer waits for; the watchdog ends it unless it completes by itself."""
         unique = structs.INTERRUPT_IN.unpack_from(request.body)[0]
         for worker in list(self._workers):

@@ -14,7 +14,7 @@ MAX_WRITE = MAX_PAGES * 4096
 BUFFER = MAX_WRITE + 4096
 
 
-class Op(IntEnum):
+class FuseOp(IntEnum):
     LOOKUP = 1
     FORGET = 2
     GETATTR = 3

@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.fuse import structs
-from sandbox.vfs.fuse.nodes import Node, Nodes
+from sandbox.vfs.fuse.nodes import Node, NodeTable
 from sandbox.vfs.fuse.request import KIND, REGULAR, SET_ID, packed
 from sandbox.vfs.provider import FileInfo, failure
 
@@ -23,7 +23,7 @@ class Tree:
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
-        self.nodes = Nodes()
+        self.nodes = NodeTable()
         self.handles: dict[int, tuple[Node, Handle]] = {}
         self.directories: dict[int, Directory] = {}
         self.numbers = count(1)

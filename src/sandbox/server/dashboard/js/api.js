@@ -48,7 +48,7 @@ export const post = (path, body) => call(path, { method: "POST", body });
 /** Server-sent events by fetch, because EventSource cannot send a token. Yields {event, data, id}. */
 async function* events(path, last, signal) {
   const headers = { Authorization: `Bearer ${token()}`, Accept: "text/event-stream" };
-  if (last) headers["Last-Event-ID"] = String(last);
+  if (last !== "") headers["Last-Event-ID"] = String(last);
   const response = await fetch(path, { headers, signal });
   if (!response.ok) throw await refusal(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

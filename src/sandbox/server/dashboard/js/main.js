@@ -5,6 +5,7 @@ import { showAsks } from "./asks.js";
 import { button, el, fill, toast } from "./dom.js";
 import { feed } from "./feed.js";
 import { overview } from "./overview.js";
+import { hasNodes, nodes } from "./nodes.js";
 import { one } from "./sandbox.js";
 import { showSigning } from "./signing.js";
 import { may, on, start, state, verify } from "./state.js";
@@ -13,6 +14,7 @@ import { choose, language, LANGUAGES, load, t } from "./text.js";
 const main = document.getElementById("main");
 let view = new AbortController();
 let life = new AbortController();
+let clustered = false; // whether this server shows the nodes of a cluster
 let started = false; // until then the address is looked at once, when everything is there
 
 function route() {
@@ -21,6 +23,7 @@ function route() {
   const [, name, id, tab] = location.hash.split("/");
   if (name === "s" && /^[\w.-]{1,80}$/.test(id ?? "")) one(main, view.signal, id, tab);
   else if (name === "record") feed(main, view.signal);
+  else if (name === "nodes") nodes(main, view.signal);
   else overview(main, view.signal);
   for (const link of document.querySelectorAll("nav a")) {
     if (link.getAttribute("href") === (location.hash || "#/")) link.setAttribute("aria-current", "page");
@@ -30,7 +33,8 @@ function route() {
 
 function header() {
   fill(document.getElementById("nav"), el("a", { href: "#/" }, t("Sandboxes")), el("a", { href: "#/record" }, t("Record")),
-    button(t("Sign out"), () => { forgetToken(); location.reload(); }, { class: "quiet" }));
+    clustered ? el("a", { href: "#/nodes" }, t("Nodes")) : null);
+  fill(document.getElementById("sign-out"), button(t("Sign out"), () => { forgetToken(); location.reload(); }, { class: "quiet" }));
   const languages = document.getElementById("language");
   fill(languages, Object.entries(LANGUAGES).map(([code, name]) => el("option", { value: code, selected: code === language }, name)));
   languages.onchange = async () => { await choose(languages.value); words(); route(); };
@@ -102,6 +106,7 @@ async function begin() {
     return;
   }
   started = true;
+  clustered = await hasNodes();
   words();
   on("connection", connection, life.signal);
   on("verified", verified, life.signal);

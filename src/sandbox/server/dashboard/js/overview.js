@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { button, bytes, el, fill, span } from "./dom.js";
-import { may, on, refresh, state } from "./state.js";
+import { doing, may, on, refresh, state } from "./state.js";
 import { t } from "./text.js";
 
 export function overview(node, signal) {
@@ -53,7 +53,7 @@ function draw(row, one) {
     [t("Name"), el("a", { href: `#/s/${one.id}` }, one.name || one.id)],
     [t("State"), el("span", { class: `state ${one.status}` }, t(one.status))],
     [t("Engine"), `${one.engine}${one.mode ? ` · ${one.mode}` : ""}`],
-    [t("Command"), el("code", { class: "command", title: one.command.join(" ").slice(0, 500) }, one.command.join(" ").slice(0, 200) || "–")],
+    [t("Command"), el("code", { class: "command", title: doing(one).slice(0, 500) }, doing(one).slice(0, 200) || "–")],
     [t("Age"), span(Date.now() - new Date(one.created_at))],
     [t("CPU"), lives && stats?.cpu != null ? `${Math.round(stats.cpu * 100)} %` : "–"],
     [t("Memory"), lives ? bytes(stats?.memory_bytes) : "–"],

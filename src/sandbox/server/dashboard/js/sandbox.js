@@ -5,7 +5,7 @@ import { changes } from "./changes.js";
 import { button, bytes, el, fill, span } from "./dom.js";
 import { feed } from "./feed.js";
 import { policy } from "./policy.js";
-import { may, on, refresh, sandbox, state } from "./state.js";
+import { doing, may, on, refresh, sandbox, state } from "./state.js";
 import { t } from "./text.js";
 
 const TABS = { activity: "Record", changes: "Changes", policy: "Policy", terminal: "Terminal", screen: "Screen" };
@@ -32,7 +32,7 @@ function about(id) {
   const stats = state.stats.get(id);
   const facts = [
     ["Engine", known.engine], ["Mode", known.mode], ["Project", known.root],
-    ["Command", known.command.join(" ") || "–"], ["Age", span(Date.now() - new Date(known.created_at))],
+    ["Command", doing(known) || "–"], ["Age", span(Date.now() - new Date(known.created_at))],
     ["Memory", bytes(stats?.memory_bytes)], ["CPU", stats?.cpu_ms != null ? span(stats.cpu_ms) : "–"], ["Processes", stats?.processes ?? "–"],
     ["Ports", known.ports.map((port) => `${port.host}:${port.port} → ${port.inside}`).join(", ") || "–"],
   ];

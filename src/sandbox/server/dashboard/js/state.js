@@ -9,7 +9,7 @@ const changes = new EventTarget();
 export const state = {
   me: { name: "", scopes: [] },
   sandboxes: [],
-  stats: new Map(), // id -> {memory_bytes, cpu_ms, …, cpu: share of one processor}
+  stats: new Map(), // id -> {memory_bytes, cpu_ms, …, cpu: share of one processor, commands: those that run}
   asks: new Map(),
   entries: [], // oldest first
   counts: new Map(), // id -> {allowed, blocked}
@@ -24,11 +24,10 @@ const changed = (name, detail) => changes.dispatchEvent(new CustomEvent(name, { 
 export async function start(signal) {
   state.me = await call("/v1/me");
   changed("me");
-  const { entries } = may("audit") ? await call("/v1/audit?limit=1000") : { entries: [] };
-  hear(entries);
-  const last = entries.length ? entries[entries.length - 1].seq : "";
   if (may("audit")) {
-    follow("/v1/audit/stream", { last, signal, heard: (_, entry) => gather(entry), state: connected });
+    const { entries, last } = await call("/v1/audit?limit=1000");
+    hear(entries);
+    follow("/v1/audit/stream", { last: entries.at(-1)?.seq ?? last, signal, heard: (_, entry) => gather(entry), state: connected });
     verify();
   }
   const watch = may("answer") ? "?watch=true" : "";
@@ -105,7 +104,8 @@ export async function refresh() {
 
 async function measure({ id }) {
   try {
-    const now = { ...(await call(`/v1/sandboxes/${id}/stats`)), at: performance.now() };
+    const [used, { processes }] = await Promise.all([call(`/v1/sandboxes/${id}/stats`), call(`/v1/sandboxes/${id}/processes`)]);
+    const now = { ...used, at: performance.now(), commands: processes.map((one) => one.command) };
     const before = state.stats.get(id);
     now.cpu = before && now.cpu_ms !== null ? Math.max(0, now.cpu_ms - before.cpu_ms) / (now.at - before.at) : null;
     state.stats.set(id, now);
@@ -121,3 +121,10 @@ async function look(signal) {
 
 export function sandbox(id) { return state.sandboxes.find((one) => one.id === id); }
 export function called(id) { return sandbox(id)?.name || id; }
+
+/** What runs in a sandbox: the newest of its commands and how many there are besides, or what it was started for. */
+export function doing(one) {
+  const commands = state.stats.get(one.id)?.commands ?? [];
+  const newest = (commands.at(-1) ?? one.command.join(" ")).replace(/^\/bin\/sh -c /, "");
+  return commands.length > 1 ? `${newest} (+${commands.length - 1})` : newest;
+}

@@ -39,4 +39,5 @@ export default {
   "running": "运行中", "stopped": "已停止", "crashed": "已崩溃", "paused": "已暂停",
   "added": "新增", "modified": "修改", "deleted": "删除", "removed": "删除", "renamed": "改名", "mode": "权限",
   "Signatures": "签名请求", "(ends in {time})": "（{time} 后失效）", "Hash:": "哈希：", "Approve": "批准", "Sign this?": "要签名吗？", "Really? It cannot be taken back.": "确定吗？此操作无法撤回。", "Signed.": "已签名。", "Reject": "拒绝签名", "Rejected.": "已拒绝。", "A message": "一条消息", "Chain": "链", "At most, with fees": "含手续费至多", "Calls": "调用", "Data": "数据", "Domain": "域", "Message": "消息", "Bytes": "字节",
+  "Nodes": "节点", "Teams": "团队", "Team": "团队名", "Priority": "优先级", "CPUs": "CPU", "Waiting": "等待", "Node": "节点名", "Address": "地址", "Ready": "就绪", "{count} wait for room": "{count} 个在等待空位", "up": "正常", "draining": "正在排空", "silent": "无应答", "no agent": "没有代理",
 };

@@ -39,4 +39,5 @@ export default {
   "running": "執行中", "stopped": "已停止", "crashed": "已當機", "paused": "已暫停",
   "added": "新增", "modified": "修改", "deleted": "刪除", "removed": "刪除", "renamed": "改名", "mode": "權限",
   "Signatures": "簽章請求", "(ends in {time})": "（{time} 後失效）", "Hash:": "雜湊：", "Approve": "核准", "Sign this?": "要簽章嗎？", "Really? It cannot be taken back.": "確定嗎？此操作無法收回。", "Signed.": "已簽章。", "Reject": "拒絕簽章", "Rejected.": "已拒絕。", "A message": "一則訊息", "Chain": "鏈", "At most, with fees": "含手續費至多", "Calls": "呼叫", "Data": "資料", "Domain": "網域", "Message": "訊息", "Bytes": "位元組",
+  "Nodes": "節點", "Teams": "團隊", "Team": "團隊名", "Priority": "優先權", "CPUs": "CPU", "Waiting": "等待", "Node": "節點名", "Address": "位址", "Ready": "就緒", "{count} wait for room": "{count} 個在等待空位", "up": "正常", "draining": "正在排空", "silent": "無應答", "no agent": "沒有代理",
 };

@@ -1,0 +1,1 @@
+"""Apple's `container`: each container is a Linux virtual machine of its own."""

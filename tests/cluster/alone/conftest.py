@@ -1,0 +1,13 @@
+"""These run in the process of the tests, where Litestar's notes about its next version would be shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
