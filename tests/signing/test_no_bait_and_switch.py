@@ -59,7 +59,7 @@ def test_an_approved_request_is_judged_again(tmp_path: Path) -> None:
 
 
 def test_a_hundred_at_once_do_not_pass_a_limit_of_ten(tmp_path: Path) -> None:
-    benches = [Bench(tmp_path) for _ in range(4)]  # as four processes would
+    benches = [Bench(tmp_path) for _ in range(6)]  # as four processes would
     results: list[Any] = []
     threads = [
         threading.Thread(target=lambda at=at: results.append(benches[at % 4].ask(f"c{at}", nonce=at)))
@@ -120,6 +120,32 @@ def test_two_processes_share_one_set_of_counters(tmp_path: Path) -> None:
         for name in "ab"
     ]
     assert sum(int(one.communicate()[0]) for one in started) == 10
+
+
+TOGETHER = """
+import multiprocessing, sys
+from sandbox.signing.ledger import Ledger
+def make(together):
+    try:
+        for at in range(150):
+            together.wait()
+            Ledger(f"{sys.argv[1]}/{at}.db").close()
+    except BaseException:
+        together.abort()
+        raise
+context = multiprocessing.get_context("fork")
+together = context.Barrier(6)
+made = [context.Process(target=make, args=(together,)) for _ in range(6)]
+for one in made: one.start()
+for one in made: one.join()
+sys.exit(any(one.exitcode for one in made))
+"""
+
+
+def test_many_processes_may_make_the_ledger_at_once(tmp_path: Path) -> None:
+    """SQLite does not wait where two processes make one file fit for both at the same moment."""
+    run = subprocess.run([sys.executable, "-c", TOGETHER, str(tmp_path)], capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
 
 
 def test_a_restart_forgets_neither_counters_nor_ids(tmp_path: Path) -> None:

@@ -57,10 +57,24 @@ def with_token(app: Any, token: str, ended: Callable[[str], Awaitable[None]]) ->
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send({"type": "http.response.body", "body": b""})
             return
-        await app(scope, receive, send)
         if scope["method"] == "DELETE":
-            name = dict(scope["headers"]).get(b"mcp-session-id", b"").decode("latin-1")
-            if name:
-                await ended(name)
+            await _delete(app, scope, receive, send, ended)
+        else:
+            await app(scope, receive, send)
 
     return checked
+
+
+async def _delete(app: Any, scope: Any, receive: Any, send: Any, ended: Callable[[str], Awaitable[None]]) -> None:
+    """Ends a session before its client has the answer: who reads that may rely on the sandbox being gone."""
+    answer: list[dict[str, Any]] = []
+
+    async def keep(message: dict[str, Any]) -> None:
+        answer.append(message)
+
+    await app(scope, receive, keep)
+    name = dict(scope["headers"]).get(b"mcp-session-id", b"").decode("latin-1")
+    if name and answer and answer[0].get("status", 500) < 300:
+        await ended(name)
+    for message in answer:
+        await send(message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -76,13 +77,25 @@ class Ledger:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             os.chmod(path, 0o600)
             self._base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-            self._base.execute("PRAGMA journal_mode=WAL")
+            self._switch_to_wal()
             self._base.executescript(_TABLES)
             self._migrate()
         except (OSError, sqlite3.Error) as problem:
             raise SandboxError(
                 "cannot use the signing ledger {path}: {problem}", path=path, problem=problem
             ) from problem
+
+    def _switch_to_wal(self) -> None:
+        """Readers do not stop writers then. SQLite does not wait for another process that is doing the same: we do."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._base.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
 
     def _migrate(self) -> None:
         """Upgrades a ledger from before forks shared their origin's counts."""
