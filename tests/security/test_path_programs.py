@@ -84,7 +84,7 @@ def test_what_such_a_file_sources_cannot_be_changed_or_made_either(tmp_path: Pat
     assert not (project / "later.sh").exists() and "later.sh" in done.stderr
 
 
-def test_a_virtual_environment_that_such_a_file_activates_can_be_made_anew(tmp_path: Path) -> None:
+def test_a_virtual_environment_that_such_a_file_activates_can_be_made_again(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (tmp_path / "user").mkdir()
     (project / ".venv" / "bin").mkdir(parents=True)

@@ -175,7 +175,7 @@ async def _whole(request: Request) -> bytes:
         data += piece
         if len(data) > LONGEST:
             request.stream.close()
-            raise Denied("body-too-large", "a request to the signer has at most {most} bytes", most=LONGEST)
+            raise Denied("body-too-large", "a request to the signer may have at most {most} bytes", most=LONGEST)
     return bytes(data)
 
 
