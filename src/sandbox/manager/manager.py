@@ -174,10 +174,17 @@ class SandboxManager:
 
     def exec(self, command: str, *, workdir: str | None = None, timeout: float = 30.0) -> ExecResult:
         """Runs a command for the shell to its end. Raises WrongState unless the sandbox is ready or degraded."""
+        return self.exec_in(self.usable("exec"), command, workdir=workdir, timeout=timeout)
+
+    def usable(self, step: str) -> Sandbox:
+        """The sandbox, ready or degraded. Raises WrongState, which says that `step` cannot be done."""
         with self._changed:
-            sandbox = self._sandbox
-            if self._state not in states.USABLE or sandbox is None:
-                raise WrongState("exec", self._state)
+            if self._state not in states.USABLE or self._sandbox is None:
+                raise WrongState(step, self._state)
+            return self._sandbox
+
+    def exec_in(self, sandbox: Sandbox, command: str, *, workdir: str | None, timeout: float) -> ExecResult:
+        """Runs a command in a sandbox that `usable` returned. Raises SandboxClosed when it has ended since."""
         try:
             return sandbox.exec(command, cwd=workdir, timeout=timeout)
         except SandboxClosed:
