@@ -120,13 +120,16 @@ class Server:
 
     def _manager(self, name: str, config: Mapping[str, Any] | None) -> SandboxManager:
         """A manager whose config is layered on the owner's own, in a workspace that is kept."""
-        from sandbox.manager.config import spelled
+        from sandbox.manager.config import spelled, without_effect
 
         given = dict(config if config is not None else self.settings.manager)
         if "workspaceRoot" not in given:
             given["workspaceRoot"] = os.path.join(f"{home()}-workspaces", name)
         made = self.sandboxes.configured(spelled(given))
-        return SandboxManager(made, name=name, create=self.sandboxes.create_managed)
+        manager = SandboxManager(made, name=name, create=self.sandboxes.create_managed)
+        for note in without_effect(given):
+            manager._tell("config", note)
+        return manager
 
     def panic(self, by: str, reason: str) -> list[str]:
         """Pulls the kill switch. Raises SandboxError when something could not be ended."""
