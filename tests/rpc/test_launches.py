@@ -170,7 +170,8 @@ def test_each_command_has_the_variables_and_the_directory_of_its_own_call(warm: 
 def test_a_long_command_with_many_variables_arrives_whole(warm: Warm) -> None:
     given = {"PATH": os.environ["PATH"], **{f"VARIABLE_{number}": "v" * 1000 for number in range(200)}}
     long = ["a" * 100_000, "b" * 100_000, ""]
-    done = warm.run("sh", "-c", 'echo $# ${#1} ${#2}; env | grep -c "^VARIABLE_.*=v\\{1000\\}$"', "sh", *long, env=given)
+    script = 'echo $# ${#1} ${#2}; env | grep -c "^VARIABLE_.*=v\\{1000\\}$"'
+    done = warm.run("sh", "-c", script, "sh", *long, env=given)
     assert done.stdout.split() == [b"3", b"100000", b"100000", b"200"]
 
 
