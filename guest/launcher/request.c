@@ -61,6 +61,15 @@ static size_t environment_size(void)
 	return size;
 }
 
+/* In one step: growing it would take as many system calls as all the rest. */
+static struct out room_for(size_t size)
+{
+	struct out made = {.data = malloc(size), .room = size};
+	if (!made.data)
+		give_up("out of memory");
+	return made;
+}
+
 static void put_environment(struct out *out, size_t size)
 {
 	put_text(out, "env");
@@ -133,10 +142,7 @@ static void send_frame(int server, struct out *body, int fd)
 void ask(int server, const char *label, char **argv, struct streams *streams)
 {
 	size_t variables = environment_size();
-	/* In one step: growing it would take as many system calls as all the rest. */
-	struct out body = {.data = malloc(variables + ROOM), .room = variables + ROOM};
-	if (!body.data)
-		give_up("out of memory");
+	struct out body = room_for(variables + ROOM);
 	struct stat in, out, err;
 	char cwd[PATH_MAX];
 	bool behind;

@@ -25,12 +25,12 @@ class Malformed(ValueError):
     """The bytes are not one value of the subset."""
 
 
-class Prepared(tuple[bytes, ...]):
+class EncodedOnce(tuple[bytes, ...]):
     """Strings that are sent again and again: they are encoded once."""
 
     encoded: bytes
 
-    def __new__(cls, strings: Iterable[bytes]) -> Prepared:
+    def __new__(cls, strings: Iterable[bytes]) -> EncodedOnce:
         self = super().__new__(cls, strings)
         self.encoded = encode(tuple(self))
         return self
@@ -78,7 +78,7 @@ def _encode(value: object, out: bytearray) -> None:
         else:
             _head(major, size, out)
         out += raw
-    elif kind is Prepared:
+    elif kind is EncodedOnce:
         out += value.encoded  # type: ignore[attr-defined]
     elif value is None or value is True or value is False:
         out.append(0xF6 if value is None else 0xF5 if value else 0xF4)

@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 from sandbox.errors import CommandError, GuestError, InvalidArgument
 from sandbox.guest import frames
-from sandbox.guest.cbor import Prepared
+from sandbox.guest.cbor import EncodedOnce
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.plain_words import with_defaults, without_shell
 from sandbox.processes import Launched
@@ -304,14 +304,14 @@ class _Variables:
 
     def __init__(self, by_name: dict[str, str]) -> None:
         self.by_name = by_name
-        self.pairs = Prepared(os.fsencode(f"{name}={value}") for name, value in by_name.items())
+        self.pairs = EncodedOnce(os.fsencode(f"{name}={value}") for name, value in by_name.items())
         self._by_bash = "", self.pairs  # the last directory, and what bash would pass there
 
-    def as_by_bash(self, directory: str) -> Prepared:
+    def as_by_bash(self, directory: str) -> EncodedOnce:
         """With what bash would add in that directory."""
         last, pairs = self._by_bash
         if last != directory:
-            pairs = Prepared(with_defaults(self.pairs, os.fsencode(directory)))
+            pairs = EncodedOnce(with_defaults(self.pairs, os.fsencode(directory)))
             self._by_bash = directory, pairs
         return pairs
 
