@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
 
     from sandbox.asks.pending import Asks
-    from sandbox.config.model import Network, Signing
-    from sandbox.guest.carried import CarriedDatagrams, CarriedListener
+    from sandbox.config.model import Network
+    from sandbox.config.signing_section import Signing
+    from sandbox.guest.framed_listeners import CarriedDatagrams, CarriedListener
     from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
@@ -338,7 +339,7 @@ def usable(name: str, sock: _socket.socket) -> Listening:
     """The socket as the gate uses it. Where none can cross, what the guest handed over is a local one."""
     if sock.family != socket.AF_UNIX:
         return socket.standard(sock)
-    from sandbox.guest.carried import CarriedDatagrams, CarriedListener
+    from sandbox.guest.framed_listeners import CarriedDatagrams, CarriedListener
 
     return CarriedDatagrams(sock) if name.startswith("udp") else CarriedListener(sock)
 

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sandbox.config.model import SignedArgument, Signing, SigningLimits, TypedDomain
+    from sandbox.config.signing_section import SignedArgument, Signing, SigningLimits, TypedDomain
     from sandbox.policy.signing.requests import Request
     from sandbox.policy.signing.rules import Rules
 
