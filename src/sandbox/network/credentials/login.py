@@ -251,7 +251,7 @@ class Login:
 
     def renewed(self, sent: str | None, new: Mapping[str, str], answer: Mapping[str, Any]) -> None:
         """Writes the tokens of an answer (`new`, by kind) to the file they belong to. `sent`: the refresh token that
-        was sent for them; None for a login made inside. Call it under the lock. Raises OSError or Unreadable."""
+        was sent for them; None for a login made inside. Call it under the lock. Raises OSError or UnreadableCredentials."""
         target = self._target(sent)
         try:
             with open(target, encoding="utf-8") as file:
