@@ -18,8 +18,8 @@ from sandbox.guards.git_directories import (
     common_directory,
     is_repository,
     read_config,
-    work_tree_of,
     text_of,
+    work_tree_of,
 )
 from sandbox.guards.git_examination import Examination, is_command, runs_a_path
 from sandbox.guards.git_index import is_index, leads_astray

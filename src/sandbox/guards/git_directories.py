@@ -28,10 +28,10 @@ OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  
 
 
 # What git, and what extends it, keeps in a repository. No work tree is there, whatever a `.git` file in it says.
-OWN_DIRECTORIES = frozenset(
-    ("objects", "refs", "reftable", "logs", "info", "hooks", "worktrees", "modules", "branches", "remotes", "rr-cache")
-    + ("common", "svn", "lfs", "annex", "subtree-cache", "filter-repo", *UNDER_WAY)
-)
+OWN_DIRECTORIES = frozenset((
+    "objects", "refs", "reftable", "logs", "info", "hooks", "worktrees", "modules", "branches", "remotes", "rr-cache",
+    "common", "svn", "lfs", "annex", "subtree-cache", "filter-repo", *UNDER_WAY,
+))  # fmt: skip
 
 
 class TrustedGit:

@@ -173,7 +173,7 @@ class Bridge:
         job.settle()
 
     def _refuse(self, number: int) -> None:
-        """Has a connection reset. It takes no descriptors; what is left of it is its number, until the guest ends it."""
+        """Has a connection reset. It takes no descriptors; only its number is left, until the guest ends it."""
         if len(self._jobs) >= carried.MOST_JOBS:
             raise GuestError("the guest accepts more connections than there can be")
         job = self._jobs[number] = RefusedJob(self, number, None)

@@ -328,7 +328,7 @@ class AcceptedJob(DialJob):
 
 
 class RefusedJob(Job):
-    """A connection that a tenant made and that there is no room for: only the guest's last frame about it is awaited."""
+    """A connection that a tenant made and that there is no room for. It only awaits the guest's last frame about it."""
 
     def heard(self, message: dict[str, Any]) -> None:
         if message["t"] == "ended":
