@@ -14,7 +14,7 @@ from collections import OrderedDict
 
 from sandbox.errors import GuestError, SandboxClosed
 from sandbox.guest.channel import Channel, Loop
-from sandbox.guest.framed_listeners import FIRST_ID
+from sandbox.guest.carried import FIRST_ID
 from sandbox.guest.streams import Sink, SocketEnd, Source
 from sandbox.network.gate.dns_server import from_same
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from sandbox.guest.framed_listeners import CarriedDatagrams, CarriedListener
+    from sandbox.guest.carried import CarriedDatagrams, CarriedListener
 
 MOST_CONNECTIONS = 1024  # further ones are reset
 _AT_ONCE = 64

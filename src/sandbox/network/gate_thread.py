@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox.asks.pending import Asks
     from sandbox.config.model import Network
     from sandbox.config.signing_section import Signing
-    from sandbox.guest.framed_listeners import CarriedDatagrams, CarriedListener
+    from sandbox.guest.carried import CarriedDatagrams, CarriedListener
     from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
@@ -339,7 +339,7 @@ def usable(name: str, sock: _socket.socket) -> Listening:
     """The socket as the gate uses it. Where none can cross, what the guest handed over is a local one."""
     if sock.family != socket.AF_UNIX:
         return socket.standard(sock)
-    from sandbox.guest.framed_listeners import CarriedDatagrams, CarriedListener
+    from sandbox.guest.carried import CarriedDatagrams, CarriedListener
 
     return CarriedDatagrams(sock) if name.startswith("udp") else CarriedListener(sock)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import TypeAlias
 
-    from sandbox.guest.framed_listeners import CarriedListener
+    from sandbox.guest.carried import CarriedListener
     from sandbox.network.gate.relay import Relay
 
     Serve = Callable[[socket.socket], Awaitable[None]]

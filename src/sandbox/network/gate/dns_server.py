@@ -11,7 +11,7 @@ from sandbox.network.gate import dns
 from sandbox.network.gate.first_bytes import exactly
 
 if TYPE_CHECKING:
-    from sandbox.guest.framed_listeners import CarriedDatagrams
+    from sandbox.guest.carried import CarriedDatagrams
     from sandbox.network.gate.dns import Lookup
 
 _STREAM = 10.0

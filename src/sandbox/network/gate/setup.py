@@ -25,7 +25,7 @@ class Setup(Protocol):
     dial: Callable[[str, int], socket.socket]
     emit: Callable[[dict[str, object]], None]
     had_secrets: bool
-    listening: dict[str, Any]  # sockets, or what stands for them: guest/framed_listeners.py
+    listening: dict[str, Any]  # sockets, or what stands for them: guest/carried.py
     loop: asyncio.AbstractEventLoop | None
     network: Network
     pid: int | None
