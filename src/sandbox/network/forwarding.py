@@ -13,8 +13,8 @@ import time
 from collections import OrderedDict
 
 from sandbox.errors import GuestError, SandboxClosed
-from sandbox.guest.channel import Channel, Loop
 from sandbox.guest.carried import FIRST_ID
+from sandbox.guest.channel import Channel, Loop
 from sandbox.guest.streams import Sink, SocketEnd, Source
 from sandbox.network.gate.dns_server import from_same
 
