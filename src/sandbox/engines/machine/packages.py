@@ -22,12 +22,26 @@ _LOGIN = re.compile(rb"://[^/\s]*@")  # a password for a source of packages
 
 def show_packages(plan: Plan) -> None:
     """Adds the list of installed packages to the plan, and where others come from. Nothing where there is no dpkg."""
-    database = [f"{DATABASE}/{name}" for name in _entries(DATABASE) if not name.startswith(LEFT_OUT)]
+    database = [path for name in _entries(DATABASE) if not name.startswith(LEFT_OUT) for path in _readable(name)]
     if not database:
         return
     for path in (*database, *filter(os.path.exists, KEYS), *_sources()):
         plan.show(path, path, False)
     plan.directories += ["/var/cache", "/var/log"]  # apt makes its own below them
+
+
+def _readable(name: str) -> list[str]:
+    """An entry of the database, or what is in it without what only root of the host may read: other locks, which
+    nobody but root could open, and dpkg makes one where there is none."""
+    path = f"{DATABASE}/{name}"
+    try:
+        inside = [one.path for one in os.scandir(path)]
+    except NotADirectoryError:
+        inside = []
+    except OSError:
+        return []
+    readable = [one for one in (inside or [path]) if os.access(one, os.R_OK)]
+    return [path] if len(readable) == len(inside) else readable
 
 
 def _sources() -> Iterator[str]:
