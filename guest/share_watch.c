@@ -47,12 +47,8 @@ static bool tells_all(int directory)
 	return false;
 }
 
-/* A directory that the room shows twice is two nodes of ours and one to inotify: the second is not watched, so that the kernel asks
- * again after a tenth of a second. */
 static bool remember(int watch, struct node *node)
 {
-	if ((size_t)watch < room && watched[watch])
-		return false;
 	if ((size_t)watch >= room) {
 		size_t more = (size_t)watch * 2 + 1024;
 		struct node **grown = realloc(watched, more * sizeof *grown);
@@ -61,7 +57,7 @@ static bool remember(int watch, struct node *node)
 		memset(grown + room, 0, (more - room) * sizeof *grown);
 		watched = grown, room = more;
 	}
-	count++;
+	count += !watched[watch];
 	watched[watch] = node;
 	return true;
 }

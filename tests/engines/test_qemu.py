@@ -15,7 +15,6 @@ import pytest
 
 from sandbox import Sandbox
 from tests.engines.conformance import Conformance
-from tests.patience import until
 
 # The quick half, which `make test` runs. `vm`: what takes long where machines are emulated; `make vm` runs that too.
 pytestmark = pytest.mark.usefixtures("machines")
@@ -214,18 +213,6 @@ def test_a_directory_shown_twice_is_read_only_where_it_is_shown_so(tmp_path: Pat
         for change in ("echo x > /ro/f", "rm /ro/f", "cat /rw/f; touch /ro/g"):
             assert "Read-only" in made.exec(change).stderr
     assert os.listdir(host) == ["f"]
-
-
-def test_the_hosts_edits_are_seen_at_both_places_of_a_project(tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("old\n")
-    with Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path), "also_at": "/home/elsewhere"}}) as made:
-        places = (str(tmp_path), "/home/elsewhere")
-        for place in places:
-            assert made.exec(f"cat {place}/f; ls {place}").stdout == "old\nf\n"
-        (tmp_path / "f").write_text("renewed\n")
-        (tmp_path / "g").write_text("new\n")
-        seen = " && ".join(f"grep -q renewed {place}/f && cat {place}/g" for place in places)
-        until(lambda: made.exec(seen).stdout == "new\nnew\n")
 
 
 @pytest.mark.vm
