@@ -100,7 +100,8 @@ def test_what_only_root_of_the_host_may_read_of_the_packages_is_left_out(
 ) -> None:
     (tmp_path / "triggers").mkdir()
     (tmp_path / "info").mkdir()
-    for name in ("status", "lock", "triggers/File", "triggers/Lock", "info/a.list"):
+    (tmp_path / "updates").mkdir()
+    for name in ("status", "lock", "updates/0001", "triggers/File", "triggers/Lock", "info/a.list"):
         (tmp_path / name).touch()
     monkeypatch.setattr(packages, "DATABASE", str(tmp_path))
     monkeypatch.setattr(os, "access", lambda path, how: not path.endswith("Lock"))  # as for anybody but root
@@ -108,6 +109,7 @@ def test_what_only_root_of_the_host_may_read_of_the_packages_is_left_out(
     packages.show_packages(plan)
     shown = [os.path.relpath(bind.target, tmp_path) for bind in plan.binds if bind.target.startswith(str(tmp_path))]
     assert shown == ["info", "status", "triggers/File"]
+    assert f"{tmp_path}/updates" in plan.directories  # an installation on the host that goes on just now is not theirs
 
 
 def test_no_password_for_packages_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 DATABASE = "/var/lib/dpkg"
 # Locks are made anew. Exceptions for files (statoverride) name users and groups of the host, which the machine lacks.
-LEFT_OUT = ("lock", "statoverride")
+# The journal of an installation that goes on just now (updates) would be dpkg's to finish inside.
+LEFT_OUT = ("lock", "statoverride", "updates")
 KEYS = ("/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d", "/etc/apt/keyrings", "/etc/apt/preferences.d")
 SOURCES = "/etc/apt/sources.list"
 SOURCES_MOST = 1 << 20  # bytes
@@ -27,7 +28,8 @@ def show_packages(plan: Plan) -> None:
         return
     for path in (*database, *filter(os.path.exists, KEYS), *_sources()):
         plan.show(path, path, False)
-    plan.directories += ["/var/cache", "/var/log"]  # apt makes its own below them
+    # apt makes its own below the first two; dpkg wants the third, and it has to be empty.
+    plan.directories += ["/var/cache", "/var/log", f"{DATABASE}/updates"]
 
 
 def _readable(name: str) -> list[str]:
