@@ -33,7 +33,8 @@ def out(sandbox: Sandbox, script: str) -> str:
 def test_a_projects_tests_run_with_the_hosts_programs_and_no_image(cli: Command) -> None:  # noqa: F811
     Path("test_it.py").write_text("def test_it():\n    assert open('/proc/version').read()\n")
     # Programs of the system and under the home are shown; this environment may be anywhere.
-    done = cli("run", "--engine", "qemu", "--ro", sys.prefix, "--", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py")
+    words = ("pytest", "-q", "-p", "no:cacheprovider", "test_it.py")
+    done = cli("run", "--engine", "qemu", "--ro", sys.prefix, "--", *words)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stderr
 
 

@@ -1,4 +1,4 @@
-"""A framed guest that stops answering, as root of a virtual machine can make its own: nobody waits for it without end."""
+"""A framed guest that stops answering, as root of a machine can make its own: nobody waits for it without end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Until when the guest must have answered. A guest in a virtual machine is in the hands of its tenant, who may stop it."""
+"""Until when the guest must have answered: one in a virtual machine is in the hands of its tenant, who may stop it."""
 
 from __future__ import annotations
 
