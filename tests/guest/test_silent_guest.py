@@ -13,7 +13,7 @@ from sandbox.errors import CommandError, GuestError
 from sandbox.guest import bridge_jobs
 from sandbox.guest.deadlines import Deadlines
 from tests.guest.driver import WAIT
-from tests.guest.test_hostile_guest import EXIT, STARTED, Liar
+from tests.guest.test_hostile_guest import CREDIT, EXIT, STARTED, Liar
 
 
 @pytest.fixture
@@ -55,6 +55,24 @@ def test_a_command_that_goes_on_beyond_its_timeout_ends_the_connection(silent: L
             process.wait(WAIT)
     for end in (fd for pair in ends for fd in pair):
         os.close(end)
+
+
+def test_a_command_whose_output_its_owner_has_not_read_yet_is_given_time(silent: Liar) -> None:
+    ends = [os.pipe() for _ in range(3)]
+    request: dict[str, object] = {"argv": [b"x"], "cwd": b"/", "timeout_ms": 1}
+    with silent.guest.start(request, "x", [ends[0][0], ends[1][1], ends[2][1]]) as process:
+        for end in (ends[0][0], ends[1][1], ends[2][1]):
+            os.close(end)
+        process.stdin, process.stdout, process.stderr = ends[0][1], ends[1][0], ends[2][0]
+        number = silent.stream.receive()["id"]
+        silent.say(id=number, **STARTED)
+        for _ in range(4):
+            silent.say(id=number, t="out", fd=1, data=b"x" * (CREDIT // 4))
+        for _ in range(3):
+            with pytest.raises(OSError):  # a little later
+                silent.guest.file("stat", b"/x")
+        silent.say(id=number, **EXIT)
+        assert len(process.wait(WAIT).stdout) == CREDIT
 
 
 def test_a_command_without_a_timeout_takes_as_long_as_it_likes(silent: Liar) -> None:

@@ -45,12 +45,9 @@ class Bridge:
         self._held: list[dict[str, object]] | None = None  # what waits while the guest is on hold
         self._carries = False  # the set-up asked for listening sockets
         self._carriers: dict[str, carried.Carrier] = {}
-<<<<<<< HEAD
         self._ready = False  # the guest has said so
         self._deadlines: Deadlines[Job] = Deadlines()
-=======
         self._open = 0  # connections that tenants made, and that the guest has not ended
->>>>>>> main
 
     def run(self) -> None:
         """Runs until one side has ended. If the guest broke the protocol, everyone still waiting gets GuestError."""
@@ -110,14 +107,10 @@ class Bridge:
 
     def gone(self, job: Job) -> None:
         """Nothing is left of this job."""
-<<<<<<< HEAD
-        self._alive.discard(job)
         self._deadlines.set(job, None)
-=======
         if job in self._alive:
             self._alive.remove(job)
             self._open -= isinstance(job, AcceptedJob)
->>>>>>> main
 
     # -- the two streams
 

@@ -263,9 +263,12 @@ class CommandJob(StreamJob):
             raise GuestError("the guest said {kind!r} of a command that has not started", kind=message["t"])
 
     def overdue(self) -> None:
-        if self._begun and not self.answered:
+        if not self._begun or self.answered:
+            super().overdue()
+        elif self._drained():
             raise GuestError("the guest does not answer")
-        super().overdue()
+        else:
+            self.way.expect(self, END_MOST)  # our own side does not read, and the end comes after the output
 
     def _feed(self, data: bytes) -> None:
         if self._line is not None:
