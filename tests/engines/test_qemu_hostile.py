@@ -26,7 +26,7 @@ call = ctypes.CDLL(None).syscall
 port = call(438, call(434, 1, 0), 3, 0)  # pidfd_getfd(pidfd_open(1), 3)
 assert port >= 0
 READY = b"\\xa3" + b"\\x61t" + b"\\x65ready" + b"\\x67sockets" + b"\\x80" + b"\\x64have" + b"\\xa0"
-os.write(port, (struct.pack("<I", len(READY)) + READY) * 2000)
+os.write(port, (struct.pack("<I", len(READY)) + READY) * 1000)  # as much as the port takes at once
 """
 
 

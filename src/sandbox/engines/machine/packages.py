@@ -28,8 +28,8 @@ def show_packages(plan: Plan) -> None:
         return
     for path in (*database, *filter(os.path.exists, KEYS), *_sources()):
         plan.show(path, path, False)
-    # apt makes its own below the first two; dpkg wants the third, and it has to be empty.
-    plan.directories += ["/var/cache", "/var/log", f"{DATABASE}/updates"]
+    # apt makes its own below the first two; dpkg wants the last, and it has to be empty.
+    plan.directories += ["/var/cache", "/var/log", "/var/lib", DATABASE, f"{DATABASE}/updates"]
 
 
 def _readable(name: str) -> list[str]:
