@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from sandbox.cluster import placing, travel
 from sandbox.cluster.agent_watch import AgentWatch
@@ -21,10 +22,10 @@ from sandbox.cluster.line import AgentRefused
 from sandbox.cluster.node_config import hiding, with_secrets
 from sandbox.cluster.node_watch import NodeWatch
 from sandbox.cluster.nodes import RayNodes
+from sandbox.cluster.tls_stream import connect
 from sandbox.config.from_program import read_config
 from sandbox.config.section import owned
 from sandbox.errors import SandboxClosed, SandboxError, SandboxLost
-from sandbox.remote_server import _connection
 
 if TYPE_CHECKING:
     import ssl
@@ -51,6 +52,7 @@ class _Way(NamedTuple):
     authority: bytes
     token: str
     id: str
+    port: int
 
 
 class _Asked(NamedTuple):
@@ -183,7 +185,7 @@ class Cluster:
             if project is not None:
                 sent = travel.send(os.fspath(project), way.url, self._context(way.authority), way.token, hiding(config))
                 config = {**config, "filesystem": {**config.get("filesystem", {}), "root": sent.root, "overlay": True}}
-            connection = self._connect(f"{way.url}/v1/rpc", way.authority, way.token)
+            connection = self._connect(way)
         except SandboxError as problem:
             if type(problem) not in (SandboxError, AgentRefused):
                 raise
@@ -205,7 +207,7 @@ class Cluster:
                 nodes.tell(reservation.node, "release", way.id)
 
         made.node, made._release = reservation.node, release
-        made._reach = lambda other: self._connect(f"{way.url}/v1/sandboxes/{other}/rpc", way.authority, way.token)
+        made._reach = lambda other: self._connect(way, other)
         self._watch.add(line, reservation.node, line.abandon)
         self._agents.add(line, way.url, self._context(way.authority), line.abandon)
 
@@ -248,8 +250,10 @@ class Cluster:
             context = self._contexts[authority] = self._identity.for_client(authority)
         return context
 
-    def _connect(self, url: str, authority: bytes, token: str) -> Connection:
-        connection = _connection(url, token, None, self._context(authority))
+    def _connect(self, way: _Way, sandbox: str = "") -> Connection:
+        """A connection for a new sandbox, or a running one. Raises Denied, NotFound, SandboxError."""
+        host = urlsplit(way.url).hostname or ""
+        connection = connect((host, way.port), self._context(way.authority), way.token, sandbox)
         connection.lost = SandboxLost
         return connection
 
