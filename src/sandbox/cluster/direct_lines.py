@@ -88,7 +88,7 @@ class DirectLines:
             with self._lock:
                 self._streams.add(stream)
             try:
-                current, access, ends = self._admitted(stream)
+                admitted = self._admitted(stream)
             except _Refused as refused:
                 with suppress(OSError):
                     stream.send(memoryview(_line({"error": refused.message, "status": refused.status})))
@@ -101,7 +101,8 @@ class DirectLines:
             self._free.release()
         try:
             stream.send(memoryview(_line({})))
-            run_session(self._server, access, current, stream, ends=ends)
+            current, access, ends, walled = admitted
+            run_session(self._server, access, current, stream, ends=ends, walled=walled)
         except OSError:
             pass  # it has ended
         finally:
@@ -117,14 +118,17 @@ class DirectLines:
             line.close()
             return None
 
-    def _admitted(self, stream: TlsStream) -> tuple[CurrentSandbox, Access, bool]:
-        """What the session is about, and whether the sandbox ends with it. Raises _Refused, OSError, DecodeError."""
+    def _admitted(self, stream: TlsStream) -> tuple[CurrentSandbox, Access, bool, bool]:
+        """What the session is about; whether the sandbox ends with it, and has walls.
+
+        Raises _Refused, OSError, DecodeError.
+        """
         first = msgspec.json.decode(stream.first_line(), type=_First)
         access = self._server.tokens.check(first.token)
         if access is None or access.surface != LEASE or not hmac.compare_digest(access.holder, stream.peer()):
             raise _Refused(401, "that token is not valid")
         if not first.sandbox:
-            return creator(self._server, access), access, True
+            return creator(self._server, access), access, True, True
         try:
             reached = self._server.reach.get(first.sandbox, access)
         except SandboxError as problem:
@@ -132,7 +136,7 @@ class DirectLines:
             raise _Refused(status, body.message) from None
         if isinstance(reached.sandbox, Client):
             raise _Refused(403, "another process owns that sandbox")
-        return CurrentSandbox(reached.sandbox), access, False
+        return CurrentSandbox(reached.sandbox), access, False, reached.walled
 
     def _end(self, stream: TlsStream) -> None:
         with self._lock:
