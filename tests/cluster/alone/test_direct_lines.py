@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from sandbox import ConfigError, Denied, NotFound, SandboxError
+from sandbox.async_process import AsyncProcess
 from sandbox.cluster.identity import Identity
 from sandbox.cluster.tls_stream import connect
 from tests.cluster.alone.agents import Leased, agents
@@ -133,3 +135,20 @@ def test_no_sandbox_may_be_given_the_way_to_its_agent(home: Path) -> None:
         leased = Leased(agent)
         with pytest.raises(ConfigError, match="no sandbox may reach"):
             leased.sandbox({"network": {"localhost_ports": [leased.port]}})
+
+
+def test_a_kept_command_runs_on_when_an_asyncio_program_leaves_it(home: Path) -> None:
+    async def leave(sandbox: Any) -> int:
+        async def in_thread(work: Any, *_: object) -> Any:
+            return await asyncio.to_thread(work)
+
+        async with AsyncProcess(sandbox.spawn("echo first; read x; exit 6", keep="work"), in_thread) as process:
+            assert (await process.read()).startswith(b"first")
+            return process.pid or 0
+
+    with agents(NODE) as [agent], Leased(agent).sandbox() as sandbox:
+        pid = asyncio.run(leave(sandbox))
+        with sandbox.connect("work") as again:
+            assert again.pid == pid
+            again.write(b"\n")
+            assert again.wait(60).exit_code == 6
