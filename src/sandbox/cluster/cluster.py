@@ -22,7 +22,7 @@ from sandbox.cluster.line import AgentRefused
 from sandbox.cluster.node_config import hiding, with_secrets
 from sandbox.cluster.node_watch import NodeWatch
 from sandbox.cluster.nodes import RayNodes
-from sandbox.cluster.tls_stream import connect
+from sandbox.cluster.agent_stream import connect
 from sandbox.config.from_program import read_config
 from sandbox.config.section import owned
 from sandbox.errors import SandboxClosed, SandboxError, SandboxLost
@@ -53,6 +53,10 @@ class _Way(NamedTuple):
     token: str
     id: str
     port: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return urlsplit(self.url).hostname or "", self.port
 
 
 class _Asked(NamedTuple):
@@ -251,9 +255,7 @@ class Cluster:
         return context
 
     def _connect(self, way: _Way, sandbox: str = "") -> Connection:
-        """A connection for a new sandbox, or a running one. Raises Denied, NotFound, SandboxError."""
-        host = urlsplit(way.url).hostname or ""
-        connection = connect((host, way.port), self._context(way.authority), way.token, sandbox)
+        connection = connect(way.address, self._context(way.authority), way.token, sandbox)
         connection.lost = SandboxLost
         return connection
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sandbox.client import Client
-from sandbox.cluster.tls_stream import TlsStream
+from sandbox.cluster.agent_stream import AgentStream
 from sandbox.errors import SandboxError
 from sandbox.rpc.current_sandbox import CurrentSandbox
 from sandbox.server.errors import told
@@ -48,7 +48,7 @@ class DirectLines:
     def __init__(self, server: Server, context: ssl.SSLContext, listening: socket.socket) -> None:
         self._server, self._context, self._listening = server, context, listening
         self._free = BoundedSemaphore(HANDSHAKES)
-        self._streams: set[TlsStream] = set()
+        self._streams: set[AgentStream] = set()
         self._lock = Lock()
         self._ended = Event()
         Thread(target=self._accept, name="sandbox-lines", daemon=True).start()
@@ -108,17 +108,17 @@ class DirectLines:
         finally:
             self._end(stream)
 
-    def _begun(self, line: socket.socket) -> TlsStream | None:
+    def _begun(self, line: socket.socket) -> AgentStream | None:
         """The connection after its handshake; None for somebody without a certificate."""
         line.settimeout(PATIENCE)
         try:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return TlsStream(self._context.wrap_socket(line, server_side=True))
+            return AgentStream(self._context.wrap_socket(line, server_side=True))
         except (OSError, ValueError):
             line.close()
             return None
 
-    def _admitted(self, stream: TlsStream) -> tuple[CurrentSandbox, Access, bool, bool]:
+    def _admitted(self, stream: AgentStream) -> tuple[CurrentSandbox, Access, bool, bool]:
         """What the session is about; whether the sandbox ends with it, and has walls.
 
         Raises _Refused, OSError, DecodeError.
@@ -138,7 +138,7 @@ class DirectLines:
             raise _Refused(403, "another process owns that sandbox")
         return CurrentSandbox(reached.sandbox), access, False, reached.walled
 
-    def _end(self, stream: TlsStream) -> None:
+    def _end(self, stream: AgentStream) -> None:
         with self._lock:
             self._streams.discard(stream)
         stream.cut()

@@ -11,7 +11,7 @@ from sandbox.client import Client
 from sandbox.cluster.agent import Agent
 from sandbox.cluster.identity import Identity
 from sandbox.cluster.line import Line
-from sandbox.cluster.tls_stream import connect
+from sandbox.cluster.agent_stream import connect
 from sandbox.errors import SandboxLost
 from sandbox.remote_server import _connection
 

@@ -29,7 +29,7 @@ _FIRST = 2**14  # bytes of the first line of either side
 _TIMEOUT = 30.0  # seconds to connect
 
 
-class TlsStream:
+class AgentStream:
     """One connection. One thread receives; one at a time may send.
 
     OpenSSL does not allow two threads in one connection. So nobody waits inside it: every call is under a lock and
@@ -130,7 +130,7 @@ def connect(address: tuple[str, int], context: ssl.SSLContext, token: str, sandb
         try:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_silence(line, SILENCE)
-            stream = TlsStream(context.wrap_socket(line, server_hostname=address[0]))
+            stream = AgentStream(context.wrap_socket(line, server_hostname=address[0]))
         except BaseException:
             line.close()
             raise
