@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from sandbox.cluster import placing, travel
+from sandbox.cluster.agent_stream import connect
 from sandbox.cluster.agent_watch import AgentWatch
 from sandbox.cluster.checkpoints import Saving, pack, unpack
 from sandbox.cluster.cluster_sandbox import ClusterSandbox, closed
@@ -22,7 +23,6 @@ from sandbox.cluster.line import AgentRefused
 from sandbox.cluster.node_config import hiding, with_secrets
 from sandbox.cluster.node_watch import NodeWatch
 from sandbox.cluster.nodes import RayNodes
-from sandbox.cluster.agent_stream import connect
 from sandbox.config.from_program import read_config
 from sandbox.config.section import owned
 from sandbox.errors import SandboxClosed, SandboxError, SandboxLost

@@ -9,9 +9,9 @@ from typing import Any
 
 from sandbox.client import Client
 from sandbox.cluster.agent import Agent
+from sandbox.cluster.agent_stream import connect
 from sandbox.cluster.identity import Identity
 from sandbox.cluster.line import Line
-from sandbox.cluster.agent_stream import connect
 from sandbox.errors import SandboxLost
 from sandbox.remote_server import _connection
 

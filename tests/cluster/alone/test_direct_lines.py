@@ -16,8 +16,8 @@ import pytest
 
 from sandbox import ConfigError, Denied, NotFound, SandboxError
 from sandbox.async_process import AsyncProcess
-from sandbox.cluster.identity import Identity
 from sandbox.cluster.agent_stream import connect
+from sandbox.cluster.identity import Identity
 from tests.cluster.alone.agents import Leased, agents
 from tests.patience import until
 from tests.sandboxes import home
