@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.cluster.three_nodes import three_nodes
 
-
 _leave: list[Callable[[], object]] = []
 
 
