@@ -67,6 +67,7 @@ def freeze_repositories(
             return made
 
         repositories.trust(baseline, covers.directories, found)
+        repositories.hooked = list(trusted.hooked)
 
 
 def _sourced(entered: Sequence[str]) -> list[str]:

@@ -46,6 +46,7 @@ class Repositories:
         self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
         self._tell = tell
         self.made: list[str] = []
+        self.hooked: list[str] = []  # files that hooks of the person name and that did not exist at the start
         self._since = time.time_ns() - MARGIN
         self._clock = time.time() - time.monotonic()
         self._directories: list[str] = []
@@ -118,7 +119,8 @@ class Repositories:
             self._last = True
             self._follow_roots()
             self._at_end(self._changed(), protected)
-            self._known = []
+            self.made += [one for one in self.hooked if os.path.lexists(one)]
+            self._known, self.hooked = [], []
         for _, marker in self._markers:
             marker.close()
         for place, _ in self._places:
@@ -139,6 +141,7 @@ class Repositories:
             self.roots = [moved_path(old, new, one) for one in self.roots]
             self._directories = [moved_path(old, new, one) for one in self._directories]
             self._suspects = [moved_path(old, new, one) for one in self._suspects]
+            self.hooked = [moved_path(old, new, one) for one in self.hooked]
             self._known = [one.moved(new) if one.root == old else one for one in self._known]
             self._neutralise = None  # knows the roots
 
