@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.network.room",
     "tests.network.furnished",
     "tests.skips",
+    "tests.second_try",
     "tests.engine_choice",
     "tests.engines.container_engines",
     "tests.engines.machines",

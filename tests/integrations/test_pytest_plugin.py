@@ -148,3 +148,52 @@ def test_what_the_environment_asks_pytest_for_holds_inside(tmp_path: Path) -> No
     (project / "test_it.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
     done = whole(project, "--sandbox", PYTEST_ADDOPTS="-k one")
     assert "1 passed, 1 deselected" in done.stdout, done.stdout + done.stderr
+
+
+PLUGIN = """
+import os, pathlib, pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config):
+    os.environ["SANDBOX_PYTEST_INSIDE"] = "1"  # as pytest-env does, when a project's settings say so
+    pathlib.Path("acted").write_text("")  # as pytest-django imports the settings of a project
+"""
+
+
+def test_other_plugins_that_act_on_a_projects_settings_come_later(tmp_path: Path) -> None:
+    project, plugins = tmp_path / "project", tmp_path / "plugins"
+    described = plugins / "early_env-1.dist-info"
+    for one in (project, described):
+        one.mkdir(parents=True)
+    (plugins / "early_env.py").write_text(PLUGIN)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: early-env\nVersion: 1\n")
+    (described / "entry_points.txt").write_text("[pytest11]\nearly_env = early_env\n")
+    (project / "test_it.py").write_text("import socket\ndef test_it(): assert socket.gethostname() == 'sandbox'\n")
+    done = whole(project, "--sandbox", PYTHONPATH=str(plugins))
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+    assert not (project / "acted").exists()
+
+
+def test_what_is_printed_inside_comes_while_the_session_runs(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "test_it.py").write_text(
+        "import pathlib, time\ndef test_one(): pass\n"
+        "def test_two():\n    while not pathlib.Path('seen').exists(): time.sleep(0.05)\n"
+    )
+    script = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.main())", "-v", "-p", "no:cacheprovider"]
+    with subprocess.Popen([*script, "--sandbox"], cwd=project, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert any("test_one PASSED" in line for line in running.stdout)
+        (project / "seen").write_text("")
+        assert "2 passed" in running.stdout.read()
+
+
+def test_a_pytest_that_is_started_by_a_path_through_the_project_s_parent_is_not_part_of_it(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "test_it.py").write_text("def test_it(): pass\n")
+    (tmp_path / "start.py").write_text("import sys, pytest; sys.exit(pytest.main())")
+    words = [sys.executable, f"{project}/../start.py", "-q", "-p", "no:cacheprovider", "--sandbox"]
+    done = subprocess.run(words, cwd=project, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr

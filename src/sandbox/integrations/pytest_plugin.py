@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 MARK = "sandbox"
 OPTION = "--sandbox"
-INSIDE = (
-    "SANDBOX_PYTEST_INSIDE"  # set in the session inside, where `--sandbox` in a project's settings must have no effect
-)
+INSIDE = "SANDBOX_PYTEST_INSIDE"  # set in the session inside, where `--sandbox` in a project's settings has no effect
+# Read now: plugins such as pytest-env set variables that the project's settings name, before any hook of ours runs.
+_IS_INSIDE = INSIDE in os.environ
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,13 +33,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Runs before any conftest.py is imported, so that the project's code is imported inside. Raises SystemExit."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
+    """Runs before any conftest.py is imported, so that the project's code is imported inside. Raises SystemExit.
+
+    As a wrapper it comes before the plugins that import what the project's settings name (pytest-django), and before
+    pytest holds back what is printed.
+    """
     given = _given(early_config)
     # Also looked for by itself: a project's settings come first, and `addopts = --` would make it the name of a file.
-    if (early_config.known_args_namespace.whole_in_sandbox or OPTION in given) and INSIDE not in os.environ:
+    if (early_config.known_args_namespace.whole_in_sandbox or OPTION in given) and not _IS_INSIDE:
         raise SystemExit(_session_inside(early_config, [word for word in given if word != OPTION]))
+    return (yield)
 
 
 def _given(config: pytest.Config) -> list[str]:
@@ -79,10 +84,12 @@ def _session_inside(config: pytest.Config, given: list[str]) -> int:
 
 def _refuse_what_ran_already(root: Path) -> None:
     """Raises UsageError for code that ran outside: `-p NAME` in a project's settings imports it before our hook."""
-    own = {Path(__file__).parent, Path(sys.prefix)}
+    root = root.resolve()
+    own = {Path(__file__).resolve().parent, Path(sys.prefix).resolve()}
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and Path(file).is_relative_to(root) and not any(Path(file).is_relative_to(one) for one in own):
+        path = Path(file).resolve() if isinstance(file, str) and file else None  # `../venv/bin/pytest` is elsewhere
+        if path and path.is_relative_to(root) and not any(path.is_relative_to(one) for one in own):
             raise pytest.UsageError(
                 f"--sandbox: {name} of the project was imported before there was a sandbox; use `sandbox run -- pytest`"
             )
