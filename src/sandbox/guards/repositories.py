@@ -77,8 +77,9 @@ class Repositories:
         heads: Sequence[str],
         hooked: Iterable[str] = (),
     ) -> None:
-        """Trusts what is there now, except for what tenants of another running sandbox may have created. `hooked`: files
-        that hooks of the person name and that do not exist."""
+        """Trusts what is there now, except for what tenants of another running sandbox may have created.
+
+        `hooked`: files that hooks of the person name and that do not exist."""
         # Nobody inside can write to what is only shown (the repository of a linked work tree): it is not checked again.
         self._directories = [one for one in directories if beneath(one, self.roots)]
         for root, marker in self._markers:
