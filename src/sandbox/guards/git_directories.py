@@ -14,7 +14,7 @@ from sandbox.guards.git_config import MOST, UnreadableConfig, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sandbox.guards.git_config import Entry
 
@@ -25,6 +25,13 @@ DEEP = 10  # levels of included files, as in git
 REBASE_STEPS = "rebase-merge/git-rebase-todo"
 UNDER_WAY = ("rebase-merge", "rebase-apply", "sequencer")  # directories of a rebase or cherry-pick
 OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  # of an unfinished rebase or cherry-pick
+
+
+# What git, and what extends it, keeps in a repository. No work tree is there, whatever a `.git` file in it says.
+OWN_DIRECTORIES = frozenset((
+    "objects", "refs", "reftable", "logs", "info", "hooks", "worktrees", "modules", "branches", "remotes", "rr-cache",
+    "common", "svn", "lfs", "annex", "subtree-cache", "filter-repo", *UNDER_WAY,
+))  # fmt: skip
 
 
 class TrustedGit:
@@ -47,6 +54,16 @@ def is_repository(directory: str) -> bool:
     if os.path.lexists(f"{directory}/commondir"):
         return True
     return os.path.lexists(f"{directory}/objects") and os.path.lexists(f"{directory}/refs")
+
+
+def work_tree_of(repository: str, path: str, is_git_file: Callable[[str], bool]) -> str | None:
+    """The work tree within `repository`, which is bare, that `path` lies in; None if it lies in none. git writes there
+    as in any other work tree, and keeps nothing of its own. `is_git_file`: whether a `.git` file was the person's."""
+    inside = path[len(repository) + 1 :].split("/")
+    if os.path.basename(repository) == ".git" or inside[0].lower() in OWN_DIRECTORIES:
+        return None
+    above = (f"{repository}/{'/'.join(inside[:end])}" for end in range(1, len(inside)))
+    return next((one for one in above if is_git_file(f"{one}/.git")), None)
 
 
 def beneath(path: str, tops: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ import stat
 import time
 
 from sandbox.config.patterns import fold
-from sandbox.guards.git_directories import UNDER_WAY, beneath, is_repository
+from sandbox.guards.git_directories import UNDER_WAY, beneath, is_repository, work_tree_of
 from sandbox.guards.git_marker import Baseline, Marker, all_markers, identity, markers_of, moved_path
 from sandbox.guards.nofollow import O_PATH, path_of
 
@@ -206,7 +206,9 @@ class Repositories:
     def _links(self, repository: str) -> None:
         """Undoes every link in a repository that was not there at the start."""
         found: list[str] = []
-        for _ in walk(repository, self._tell, links=found):
+        trees = {os.path.dirname(one) for known in self._known for one in known.git_files}
+        trees = {one for one in trees if beneath(one, [repository]) and self._in_work_tree(repository, f"{one}/x")}
+        for _ in walk(repository, self._tell, trees, links=found):
             pass
         if found:
             undo_links(self._undo(), found, self._known)
@@ -216,8 +218,13 @@ class Repositories:
         above = os.path.dirname(path)
         while beneath(above, self.roots) and not is_repository(above):
             above = os.path.dirname(above)
-        if beneath(above, self.roots):
+        if beneath(above, self.roots) and not self._in_work_tree(above, path):
             undo_links(self._undo(), [path], self._known)
+
+    def _in_work_tree(self, repository: str, path: str) -> bool:
+        """Whether `path` lies in a work tree that the person keeps within a bare repository."""
+        trusted = [known.git_files for known in self._known]
+        return work_tree_of(repository, path, lambda one: any(one in files for files in trusted)) is not None
 
     def _trusted_around(self, directory: str) -> Iterator[str]:
         """The trusted repositories that a directory is, or is in."""
