@@ -326,6 +326,12 @@ def test_every_field_of_the_specification_is_read(managed: Any, tmp_path: Path) 
     assert said.stdout == "there\nbound\nx\nread-only\n"
 
 
+def test_what_is_never_so_here_is_told_as_an_event(managed: Any) -> None:
+    told = [one.detail for one in managed({"dns": ["192.0.2.1"], "readOnlyRoot": False}).events()]
+    assert [detail.split()[0] for detail in told] == ["readOnlyRoot:", "dns"]
+    assert managed({"dns": [], "readOnlyRoot": True}).events() == []
+
+
 def test_a_field_that_is_wrong_is_named_as_it_was_spelled() -> None:
     for config, field in (({"memory": "much"}, "memory"), ({"mode": "half"}, "mode"), ({"binds": ["x"]}, "binds")):
         with pytest.raises(ConfigError) as problem:

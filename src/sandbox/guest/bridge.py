@@ -14,7 +14,7 @@ import socket
 
 from sandbox.errors import GuestError, SandboxClosed
 from sandbox.guest import carried, frames
-from sandbox.guest.bridge_jobs import AcceptedJob, CommandJob, DialJob, Job
+from sandbox.guest.bridge_jobs import AcceptedJob, CommandJob, DialJob, Job, RefusedJob
 from sandbox.guest.channel import Channel, Loop, broken
 
 TYPE_CHECKING = False
@@ -44,6 +44,7 @@ class Bridge:
         self._held: list[dict[str, object]] | None = None  # what waits while the guest is on hold
         self._carries = False  # the set-up asked for listening sockets
         self._carriers: dict[str, carried.Carrier] = {}
+        self._open = 0  # connections that tenants made, and that the guest has not ended
 
     def run(self) -> None:
         """Runs until one side has ended. If the guest broke the protocol, everyone still waiting gets GuestError."""
@@ -95,7 +96,9 @@ class Bridge:
 
     def gone(self, job: Job) -> None:
         """Nothing is left of this job."""
-        self._alive.discard(job)
+        if job in self._alive:
+            self._alive.remove(job)
+            self._open -= isinstance(job, AcceptedJob)
 
     # -- the two streams
 
@@ -152,7 +155,14 @@ class Bridge:
         if type(number) is not int or number < carried.FIRST_ID or number in self._jobs or carrier is None:
             raise GuestError("the guest spoke about request {number!r}, which is not there", number=number)
         told = carried.accepted(message)
-        job = AcceptedJob(self, number)
+        try:
+            job = AcceptedJob(self, number) if self._open < carried.MOST_CONNECTIONS else None
+        except OSError:  # no descriptor is left
+            job = None
+        if job is None:
+            self._refuse(number)
+            return
+        self._open += 1
         self._jobs[number] = job
         self._alive.add(job)
         if not carrier.offer({**told, "id": number}, [job.theirs.fileno()]):
@@ -161,6 +171,13 @@ class Bridge:
         else:
             job.theirs.detach()
         job.settle()
+
+    def _refuse(self, number: int) -> None:
+        """Has a connection reset. It takes no descriptors; only its number is left, until the guest ends it."""
+        if len(self._jobs) >= carried.MOST_JOBS:
+            raise GuestError("the guest accepts more connections than there can be")
+        job = self._jobs[number] = RefusedJob(self, number, None)
+        job.ask({"t": "cancel"})
 
     def _datagram(self, message: dict[str, Any]) -> None:
         carrier = self._carriers.get(message.get("socket", ""))

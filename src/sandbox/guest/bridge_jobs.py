@@ -325,3 +325,13 @@ class AcceptedJob(DialJob):
         ours, self.theirs = socket.socketpair()
         with ours:
             self._open(SocketEnd(ours), [SocketEnd(ours)], tell_end=True)
+
+
+class RefusedJob(Job):
+    """A connection that a tenant made and that there is no room for. It only awaits the guest's last frame about it."""
+
+    def heard(self, message: dict[str, Any]) -> None:
+        if message["t"] == "ended":
+            self.last(None)
+        elif message["t"] not in ("out", "credit", "closed"):  # sent before the guest has read the refusal
+            raise GuestError("the guest said {kind!r} about a stream", kind=message["t"])

@@ -19,8 +19,8 @@ class FramedGuest(Guest):
     """As `Guest`, over any stream socket. Costs one thread, which carries the bytes of every command.
 
     A `Process` has local descriptors, as elsewhere; a descriptor passed as input is read ahead, up to 256 KiB.
-    `read` and `write` requests move a file's content (`open` fails with EXDEV). There are no listening sockets and
-    no FUSE devices.
+    `read` and `write` requests move a file's content (`open` fails with EXDEV). Listening sockets are carried
+    (`carried.py`), and there are no FUSE devices.
     """
 
     passes_descriptors = False

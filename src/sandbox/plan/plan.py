@@ -97,6 +97,7 @@ class Plan:
         self.served: list[Operation] = []
         self.after_seal: list[Operation] = []
         self.writable: list[str] = []  # where tenants may write, for Landlock
+        self.container_prefix = "sandbox"  # how the container's name begins
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
         self.loopback_ports: list[int] = []  # of the loopback inside, answered by the host
@@ -111,6 +112,11 @@ class Plan:
         self.own_files = "/etc"  # the directory for our own files, which are not the system's
         self.tap: str | None = None  # a network card of the room, for a machine in it
         self.count_memory = False  # memory that is no file and not mapped cannot be made
+
+    @property
+    def container_name(self) -> str:
+        """What a container engine calls this sandbox's container."""
+        return f"{self.container_prefix}-{self.id}"
 
     def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
         """Shows a path of the host inside."""

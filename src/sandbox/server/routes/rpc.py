@@ -26,7 +26,7 @@ from sandbox.server import lifetimes
 from sandbox.server.guard import require
 from sandbox.server.reach import Reached
 from sandbox.server.routes.sandboxes import start
-from sandbox.server.scopes import LEASE, Access
+from sandbox.server.scopes import LEASE, Access, needed
 from sandbox.server.server import Server
 from sandbox.sockets import connect_in
 
@@ -57,7 +57,7 @@ async def creating(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
     """JSON-RPC for a new sandbox, which `create` makes and which ends with the connection."""
     current = CurrentSandbox(sandboxes=_Creator(server, access))  # type: ignore[arg-type]
     await socket.accept()
-    await _serve(socket, server, access, current, ends=True)
+    await _serve(socket, server, access, current, ends=True, walled=True)  # `_Creator` makes no other for this token
 
 
 @websocket("/v1/sandboxes/{id:str}/rpc", opt={"verb": "read", "surface": LEASE})
@@ -65,7 +65,8 @@ async def attached(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
     """JSON-RPC for a running sandbox. If another process owns it, scope `host` is needed."""
     if not isinstance(reached.sandbox, Client):
         await socket.accept()
-        await _serve(socket, server, access, CurrentSandbox(reached.sandbox), ends=False)
+        current = CurrentSandbox(reached.sandbox)
+        await _serve(socket, server, access, current, ends=False, walled=reached.walled)
         return
     require(access, "host")  # the process that owns it answers, and knows nothing about scopes
     line = await server.run(lambda: _connected(reached.id), lambda one: one.close())
@@ -102,18 +103,26 @@ class _Creator:
             return self._reachable(made[0])
 
     def _reachable(self, sandbox: Sandbox) -> Sandbox:
-        self._server.reach.add(sandbox)
+        if not self._server.reach.add(sandbox).walled and not self._access.may("host"):
+            sandbox.close()
+            raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
         return sandbox
 
 
 async def _serve(
-    socket: WebSocket[Any, Any, Any], server: Server, access: Access, current: CurrentSandbox, *, ends: bool
+    socket: WebSocket[Any, Any, Any],
+    server: Server,
+    access: Access,
+    current: CurrentSandbox,
+    *,
+    ends: bool,
+    walled: bool,
 ) -> None:
     """Serves a session in this process, at the other end of a socket pair."""
     ours, theirs = sockets.socketpair()
 
     def serve() -> None:
-        session = RpcSession(theirs.fileno(), theirs.fileno(), current, check=_check(server, access, current))
+        session = RpcSession(theirs.fileno(), theirs.fileno(), current, check=_check(server, access, current, walled))
         unsubscribe = None if ends else current.sandbox().on_event(session.events.put)
         try:
             session.run()
@@ -133,9 +142,9 @@ async def _serve(
     await _relay(socket, ours)
 
 
-def _check(server: Server, access: Access, current: CurrentSandbox) -> Any:
+def _check(server: Server, access: Access, current: CurrentSandbox, walled: bool) -> Any:
     def check(method: str, asked: Any) -> Any:
-        verb = VERBS.get(method, "host")
+        verb = needed(VERBS.get(method, "host"), walled=walled)
         if not access.may(verb):
             raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope=verb, data=_denied(verb))
         if method == "answer" and asked.answer == "always" and not access.may("host"):
