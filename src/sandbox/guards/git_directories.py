@@ -37,13 +37,14 @@ OWN_DIRECTORIES = frozenset((
 class TrustedGit:
     """What the host's git used before any tenant ran, and what must therefore stay unchanged."""
 
-    __slots__ = ("frozen", "absent", "links", "commands")
+    __slots__ = ("frozen", "absent", "links", "commands", "hooked")
 
     def __init__(self) -> None:
         self.frozen: dict[str, None] = {}  # files and directories that are there
         self.absent: dict[str, None] = {}  # names that git looks for and that do not exist
         self.links: dict[str, str] = {}  # symbolic links on paths to trusted files, and their targets
         self.commands: dict[str, None] = {}  # `exec` lines of rebases that are under way
+        self.hooked: dict[str, None] = {}  # files that hooks name and that do not exist: an installation may make them
 
 
 def is_repository(directory: str) -> bool:

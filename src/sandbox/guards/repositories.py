@@ -46,6 +46,7 @@ class Repositories:
         self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
         self._tell = tell
         self.made: list[str] = []
+        self._hooked: list[str] = []
         self._since = time.time_ns() - MARGIN
         self._clock = time.time() - time.monotonic()
         self._directories: list[str] = []
@@ -69,8 +70,16 @@ class Repositories:
             place = os.open(root, O_PATH | os.O_CLOEXEC)
             self._places.append((place, path_of(place)))
 
-    def trust(self, baseline: Callable[[str], Baseline], directories: list[str], heads: Sequence[str]) -> None:
-        """Trusts what is there now, except for what tenants of another running sandbox may have created."""
+    def trust(
+        self,
+        baseline: Callable[[str], Baseline],
+        directories: list[str],
+        heads: Sequence[str],
+        hooked: Iterable[str] = (),
+    ) -> None:
+        """Trusts what is there now, except for what tenants of another running sandbox may have created.
+
+        `hooked`: files that hooks of the person name and that do not exist."""
         # Nobody inside can write to what is only shown (the repository of a linked work tree): it is not checked again.
         self._directories = [one for one in directories if beneath(one, self.roots)]
         for root, marker in self._markers:
@@ -80,6 +89,7 @@ class Repositories:
                 marker.write(known)
             self._known.append(known)
         self._suspects = [one for one in heads if beneath(one, self.roots) and not self._is_trusted(one)]
+        self._hooked = list(hooked)
 
     def appeared(self, heads: Iterable[str], git_files: Iterable[str]) -> None:
         """Checks repositories that have just appeared, while the sandbox runs."""
@@ -118,7 +128,8 @@ class Repositories:
             self._last = True
             self._follow_roots()
             self._at_end(self._changed(), protected)
-            self._known = []
+            self.made += [one for one in self._hooked if os.path.lexists(one)]
+            self._known, self._hooked = [], []
         for _, marker in self._markers:
             marker.close()
         for place, _ in self._places:
@@ -139,6 +150,7 @@ class Repositories:
             self.roots = [moved_path(old, new, one) for one in self.roots]
             self._directories = [moved_path(old, new, one) for one in self._directories]
             self._suspects = [moved_path(old, new, one) for one in self._suspects]
+            self._hooked = [moved_path(old, new, one) for one in self._hooked]
             self._known = [one.moved(new) if one.root == old else one for one in self._known]
             self._neutralise = None  # knows the roots
 
