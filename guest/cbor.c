@@ -299,9 +299,11 @@ void put_int(struct out *out, int64_t value)
 		put_uint(out, (uint64_t)value);
 }
 
+void put_bytes_head(struct out *out, size_t size) { put_head(out, BYTES, size); }
+
 void put_bytes(struct out *out, const void *data, size_t size)
 {
-	put_head(out, BYTES, size);
+	put_bytes_head(out, size);
 	put_raw(out, data, size);
 }
 

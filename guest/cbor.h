@@ -53,6 +53,7 @@ void put_uint(struct out *out, uint64_t value);
 void put_int(struct out *out, int64_t value);
 void put_bool(struct out *out, bool value);
 void put_bytes(struct out *out, const void *data, size_t size);
+void put_bytes_head(struct out *out, size_t size); /* the bytes themselves follow by `put_raw` */
 void put_text(struct out *out, const char *text);
 void put_key_uint(struct out *out, const char *key, uint64_t value);
 void put_key_text(struct out *out, const char *key, const char *value);

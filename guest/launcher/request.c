@@ -18,6 +18,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { ROOM = PATH_MAX + 4096 }; /* for everything in a request but its variables; a longer command makes it grow */
+
 extern char **environ;
 
 /* By the directory's descriptor: the path itself may be longer than an address. */
@@ -51,15 +53,29 @@ static void put_strings(struct out *out, const char *key, char **strings)
 }
 
 /* All variables as one string, each ended by a NUL: most launches have the same, and one comparison shows it. */
-static void put_environment(struct out *out)
+static size_t environment_size(void)
 {
-	struct out block = {0};
+	size_t size = 0;
 	for (char **each = environ; *each; each++)
-		put_raw(&block, *each, strlen(*each) + 1);
+		size += strlen(*each) + 1;
+	return size;
+}
+
+/* In one step: growing it would take as many system calls as all the rest. */
+static struct out room_for(size_t size)
+{
+	struct out made = {.data = malloc(size), .room = size};
+	if (!made.data)
+		give_up("out of memory");
+	return made;
+}
+
+static void put_environment(struct out *out, size_t size)
+{
 	put_text(out, "env");
-	put_bytes(out, block.size ? (void *)block.data : "", block.size);
-	out->failed |= block.failed;
-	free(block.data);
+	put_bytes_head(out, size);
+	for (char **each = environ; *each; each++)
+		put_raw(out, *each, strlen(*each) + 1);
 }
 
 static void put_key_bytes(struct out *out, const char *key, const char *value)
@@ -125,7 +141,8 @@ static void send_frame(int server, struct out *body, int fd)
 /* Asks for the command, and says in `streams` what will come back. */
 void ask(int server, const char *label, char **argv, struct streams *streams)
 {
-	struct out body = {0};
+	size_t variables = environment_size();
+	struct out body = room_for(variables + ROOM);
 	struct stat in, out, err;
 	char cwd[PATH_MAX];
 	bool behind;
@@ -143,7 +160,7 @@ void ask(int server, const char *label, char **argv, struct streams *streams)
 	put_key_text(&body, "t", "launch");
 	put_key_bytes(&body, "label", label);
 	put_strings(&body, "argv", argv);
-	put_environment(&body);
+	put_environment(&body, variables);
 	put_key_bytes(&body, "cwd", cwd);
 	put_key_uint(&body, "umask", mask);
 	put_key_text(&body, "stdin", nothing ? "null" : given ? "given" : "relayed");

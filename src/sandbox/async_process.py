@@ -12,9 +12,8 @@ from threading import Condition
 from typing import TYPE_CHECKING
 
 from sandbox.errors import InvalidArgument
-from sandbox.process_view import PIECE
+from sandbox.process_view import PIECE, ProcessView
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
-from sandbox.shared_process import SharedProcessView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -154,7 +153,7 @@ class AsyncProcess:
 
     async def _close(self) -> None:
         self._ahead.abandon()
-        if isinstance(self._process, SharedProcessView):
+        if isinstance(self._process, ProcessView) and self._process.kept:
             self._process.close()  # this wakes the reader; the command runs on
         else:
             self._process.kill()

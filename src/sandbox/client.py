@@ -70,7 +70,8 @@ class Client(ClientCommands, ClientFiles):
         if hooks is not None:
             from sandbox.rpc.hooks import answer
 
-            self._connection.hook = lambda params: answer(hooks, params)
+            offered = tuple(asked["hooks"])
+            self._connection.hook = lambda params: answer(hooks, params, offered)
         try:
             self._learn(self._connection.call(self._first_call, asked) if self._owns else self._info())
             if self._home is not None:

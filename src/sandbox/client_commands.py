@@ -39,7 +39,7 @@ class ClientCommands(CommandMethods):
         Raises NotFound when no command of that name runs.
         """
         asked = {"keep": arguments.kept_name(name), "credit": WINDOW}
-        return RemoteProcess(self._connection, self._connection.stream("connect", asked))
+        return RemoteProcess(self._connection, self._connection.stream("connect", asked), kept=True)
 
     def _collect(
         self,
@@ -81,10 +81,11 @@ class ClientCommands(CommandMethods):
         asked = _asked(command, directory, env, timeout) | {"credit": WINDOW}
         if keep is not None:
             asked["keep"] = keep
+        kept = keep is not None
         if pty is None:
-            return RemoteProcess(self._connection, self._connection.stream("exec_pipe", asked))
+            return RemoteProcess(self._connection, self._connection.stream("exec_pipe", asked), kept=kept)
         asked |= {"rows": pty[0], "cols": pty[1]}
-        return RemoteProcess(self._connection, self._connection.stream("exec_tty", asked), tty=True)
+        return RemoteProcess(self._connection, self._connection.stream("exec_tty", asked), tty=True, kept=kept)
 
 
 def _asked(

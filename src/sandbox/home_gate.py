@@ -56,7 +56,8 @@ class HomeGate:
             network = network.changed({"publish": []})  # the origin has these ports
         refuse_servers(home(), network.localhost_ports)
         self._held = placeholders(network.secrets)
-        self._changing = Lock()
+        self._changing = Lock()  # held while programs that print secrets run
+        self._making = Lock()
         self._connection: Connection | None = None
         self._record: Record | None = None
         self._asking: Asking | None = None
@@ -100,6 +101,8 @@ class HomeGate:
         try:
             frames.send(self._line, {"t": "setup", "carried": True})
             told, fds = frames.receive(self._line)
+            if told["t"] != "ready":
+                raise GuestError("it said {kind!r} first", kind=told["t"])
         except GuestError as problem:
             raise SandboxError("the node does not pass connections on: {problem}", problem=problem) from problem
         os.close(fds[0])  # a null device, which only a guest's owner needs
@@ -154,7 +157,7 @@ class HomeGate:
     # -- what the gate uses
 
     def _questions(self) -> Asking:
-        with self._changing:
+        with self._making:
             if self._asking is None:
                 assert self._record is not None and self._connection is not None
                 events: Any = self._connection.events

@@ -28,6 +28,8 @@ class ProcessView(ABC):
     pid: int | None = None
     result: ExecResult | None = None
 
+    kept = False  # whether it runs on when it is closed
+
     def __init__(self, tty: bool = False) -> None:
         self.tty = tty
         self._unread: deque[Chunk] = deque()  # pieces that came while another stream was being read

@@ -10,7 +10,7 @@ from sandbox.errors import NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from threading import Event
 
     from sandbox.guest.process import Process
@@ -37,7 +37,7 @@ class Launched:
 
     __slots__ = ("announce", "direct", "label", "pairs", "umask")
 
-    def __init__(self, pairs: list[bytes], umask: int, label: str, direct: list[bytes] | None) -> None:
+    def __init__(self, pairs: Sequence[bytes], umask: int, label: str, direct: list[bytes] | None) -> None:
         self.pairs = pairs  # its variables
         self.umask = umask
         self.label = label

@@ -80,6 +80,8 @@ class SharedProcess:
 class SharedProcessView(ProcessView):
     """One client's view of a kept command. Closing it leaves the command running."""
 
+    kept = True
+
     def __init__(self, shared: SharedProcess, recent: deque[Chunk], joined: bool) -> None:
         super().__init__(shared.process.tty)
         self.joined = joined  # whether it ran already when this view was made

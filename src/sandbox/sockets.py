@@ -47,7 +47,8 @@ class socket(_socket.socket):
 def socketpair() -> tuple[socket, socket]:
     """Two connected stream sockets."""
     ours, theirs = _socket.socketpair()
-    return socket(fileno=ours.detach()), socket(fileno=theirs.detach())
+    kind = ours.family, ours.type, ours.proto  # so that nobody has to ask the kernel
+    return socket(*kind, fileno=ours.detach()), socket(*kind, fileno=theirs.detach())
 
 
 def accept(listener: _socket.socket) -> StandardSocket:

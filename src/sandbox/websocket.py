@@ -108,7 +108,7 @@ class WebSocketClient:
     def cut(self) -> None:
         """Wakes threads that send or receive, without sending a close frame. Idempotent."""
         try:
-            self._line.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self._line, socket.SHUT_RDWR)  # SSLSocket's own would go on without TLS
         except OSError:
             pass
 

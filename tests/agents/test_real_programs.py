@@ -11,6 +11,7 @@ from tests.agents import apis
 from tests.agents.apis import SAID
 from tests.agents.conftest import Desk
 from tests.agents.real import AGENTS, MADE, WHERE, Agent
+from tests.agents.screen import Screen
 
 pytestmark = pytest.mark.walls
 
@@ -45,13 +46,19 @@ def assert_it_writes_the_file(desk: Desk, agent: Agent, *options: str) -> None:
         screen.sees(*agent.ready)
         screen.types("please write the file")
         screen.sees("please write the file")
-        screen.presses("\r", lambda: bool(desk.world.prompts(agent.host)), 10)
+        sends(desk, agent, screen)
         if agent.asks and not options:
             screen.sees(agent.asks)
-            screen.types(agent.yes)
+            screen.presses(agent.yes, made.exists, 10)
         screen.sees(agent.said)
         screen.ends("\x03")
     assert made.read_text() == MADE
+
+
+def sends(desk: Desk, agent: Agent, screen: Screen) -> None:
+    """Presses Enter until the prompt has arrived at the API."""
+    before = len(desk.world.prompts(agent.host))
+    screen.presses("\r", lambda: len(desk.world.prompts(agent.host)) > before, 10)
 
 
 def installed(desk: Desk, name: str) -> Agent:
@@ -77,7 +84,7 @@ def test_claude_works_with_a_subscription_whose_tokens_stay_outside(desk: Desk) 
         screen.sees("bypass permissions on")  # the flag took hold, and no question came before
         screen.types("please write the file")
         screen.sees("please write the file")
-        screen.types("\r")
+        sends(desk, agent, screen)
         screen.sees(SAID)
         screen.ends("\x03")
         assert "Do you want" not in screen.drawn
@@ -123,10 +130,10 @@ def test_do_not_ask_again_holds_in_the_next_run_and_is_not_in_the_project(desk: 
             screen.sees(*agent.ready)
             screen.types("please make it")
             screen.sees("please make it")
-            screen.types("\r")
+            sends(desk, agent, screen)
             if run == 0:
                 screen.sees("don't ask again", "don’t ask again")
-                screen.types("2")
+                screen.presses("2", lambda: any(desk.project.glob("made.*")), 10)
             screen.sees(SAID)
             assert run == 0 or "ask again" not in screen.drawn
             screen.ends("\x03")

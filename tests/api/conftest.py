@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,6 +37,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         chosen = metafunc.config.getoption("--engine")
         engines = getattr(metafunc.module, "ENGINES", ENGINES) if chosen is None else [chosen]
         metafunc.parametrize("engine", engines, indirect=True)
+
+
+def pytest_sessionfinish() -> None:
+    """Leaves the cluster, if the suite ran over one."""
+    if (joined := sys.modules.get("tests.cluster.joined")) is not None:
+        joined.leave()
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever)
+        self._thread = Thread(target=self._loop.run_forever, daemon=True)  # some are closed at the program's end
         self._thread.start()
 
     def run(self, coroutine: Any) -> Any:

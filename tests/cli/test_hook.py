@@ -417,10 +417,27 @@ def test_a_hook_that_cannot_judge_blocks(project: Path, data: str) -> None:
     assert done.stderr.startswith("sandbox: ")
 
 
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("Read", {}),
+        ("Read", {"file_path": ["notes.txt"]}),
+        ("Write", {"file_path": 5, "content": "x"}),
+        ("Grep", {"pattern": "x", "path": {"a": "b"}}),
+        ("WebFetch", {"url": ["https://example.com"]}),
+    ],
+)
+def test_a_file_tool_without_a_path_that_can_be_read_is_blocked(
+    project: Path, tool: str, given: dict[str, object]
+) -> None:
+    assert Claude(project, program()).event("pre-tool-use", tool_name=tool, tool_input=given).returncode == 2
+
+
 def test_a_mistake_in_the_configuration_blocks(project: Path, home: Path) -> None:
     home.mkdir(exist_ok=True)
     (home / "config.yaml").write_text("nonsense: [")
-    assert Claude(project, program()).event("pre-tool-use", tool_name="Read", tool_input={}).returncode == 2
+    given = {"file_path": "notes.txt"}
+    assert Claude(project, program()).event("pre-tool-use", tool_name="Read", tool_input=given).returncode == 2
 
 
 # -- installing

@@ -32,7 +32,9 @@ def srt(project: Path, *words: str, settings: object = None, **more: Any) -> sub
         (home / ".srt-settings.json").write_text(settings if isinstance(settings, str) else json.dumps(settings))
     environment = {**os.environ, "HOME": str(home), "SANDBOX_HOME": str(home / ".sandbox")}
     argv = [sys.executable, "-m", "sandbox.cli.srt", *words]
-    return subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=180, **more)
+    done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=180, **more)
+    print(done.returncode, done.stderr)  # shown when a test fails: there it says why
+    return done
 
 
 def test_the_exit_status_is_the_commands(project: Path) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from tests.cluster.three_nodes import three_nodes
+
+_leave: list[Callable[[], object]] = []
+
+
+def leave() -> None:
+    """Call it at the end of the run: at the program's end it is too late, threads cannot be started any more."""
+    while _leave:
+        _leave.pop()()
 
 
 @cache
@@ -15,7 +23,7 @@ def joined() -> Any:
     from sandbox.cluster import Cluster
 
     cluster = Cluster(three_nodes().address)
-    atexit.register(cluster.close)
+    _leave.append(cluster.close)
     return cluster
 
 
@@ -27,5 +35,5 @@ def joined_async() -> Any:
 
     loop = Loop()
     cluster = Awaited(loop, loop.run(AsyncCluster(three_nodes().address).start()), owns_loop=True)
-    atexit.register(cluster.__exit__)
+    _leave.append(cluster.__exit__)
     return cluster

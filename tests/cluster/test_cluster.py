@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from itertools import product
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
@@ -214,7 +215,7 @@ def leaser(cluster: Any) -> tuple[bytes, str]:
     return cluster._identity.authority, cluster._identity.digest
 
 
-def lease(cluster: Any) -> tuple[str, bytes, str, str]:
+def lease(cluster: Any) -> tuple[str, bytes, str, str, int]:
     reservation = cluster._nodes.reserve({"CPU": 0.1}, 60, None)
     try:
         return cluster._nodes.ask(reservation.node, "lease", *leaser(cluster))  # type: ignore[no-any-return]
@@ -225,16 +226,17 @@ def lease(cluster: Any) -> tuple[str, bytes, str, str]:
 def test_a_client_without_a_certificate_is_refused(cluster: Any) -> None:
     from sandbox.cluster.identity import Identity
 
-    url, authority, token, _ = lease(cluster)
+    url, authority, token, _, port = lease(cluster)
     stranger = Identity("stranger").for_client(authority)
     nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     nobody.load_verify_locations(cadata=authority.decode())
     parts = urlsplit(url)
-    for context in (stranger, nobody):
-        asked = f"GET /v1/sandboxes HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    http = f"GET /v1/sandboxes HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    direct = json.dumps({"token": token}).encode() + b"\n"
+    for context, (to, asked) in product((stranger, nobody), ((parts.port, http), (port, direct))):
         heard = b""
         try:
-            raw = socket.create_connection((parts.hostname, parts.port), 30)
+            raw = socket.create_connection((parts.hostname, to), 30)
             with raw, context.wrap_socket(raw, server_hostname=parts.hostname) as line:
                 line.sendall(asked)
                 heard = line.recv(100)
@@ -245,15 +247,16 @@ def test_a_client_without_a_certificate_is_refused(cluster: Any) -> None:
 
 def test_a_token_is_good_for_one_sandbox_and_no_other(cluster: Any) -> None:
     from sandbox.client import Client
+    from sandbox.cluster.cluster import _Way
 
-    url, authority, token, _ = lease(cluster)
+    way = _Way(*lease(cluster))
     with cluster.sandbox(resources={"one": 0.1}) as other:
-        first = Client({}, connection=cluster._connect(f"{url}/v1/rpc", authority, token), create=True)
+        first = Client({}, connection=cluster._connect(way), create=True)
         with first:
             with pytest.raises(Denied):
-                Client({}, connection=cluster._connect(f"{url}/v1/rpc", authority, token), create=True)
+                Client({}, connection=cluster._connect(way), create=True)
             with pytest.raises(SandboxError):
-                cluster._connect(f"{url}/v1/sandboxes/{other.id}/rpc", authority, token)
+                cluster._connect(way, other.id)
 
 
 def test_a_drained_node_gets_no_further_sandbox(cluster: Any) -> None:

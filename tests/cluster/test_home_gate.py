@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.test_cluster import VALUE, agent_of, in_memory
+from tests.cluster.test_cluster import agent_of, in_memory
 from tests.network.room import Origin, origin
 
 __all__ = ["origin"]
+VALUE = "sk-at-home-of-a-cluster-2b7c9d04"  # of its own: an agent may remember what other tests gave it
 
 
 def test_with_the_gate_at_home_connections_are_made_from_here(

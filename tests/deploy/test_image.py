@@ -141,7 +141,8 @@ def test_the_server_answers_its_probes_and_runs_a_sandbox(podman: Podman, tmp_pa
 @pytest.mark.skipif("RAY_IMAGE" not in os.environ, reason="`make image RAY=1` builds it")
 def test_a_ray_node_starts_in_its_image(podman: Podman) -> None:
     start = (
-        "ray start --head --num-cpus 1 --disable-usage-stats --include-dashboard false --block & sleep 20; ray status"
+        "ray start --head --num-cpus 1 --disable-usage-stats --include-dashboard false --block >&2 & "
+        "until ray status; do kill -0 $! || exit 1; sleep 1; done"
     )
     done = podman.run("sh", "-c", start, image=RAY, options=(SECCOMP, PROC, "--shm-size=256m"))
     assert "node_" in done.stdout, done.stderr[-2000:]

@@ -227,16 +227,24 @@ def test_when_the_owner_is_killed_nothing_is_left(engine: str, project: Path) ->
     assert containers(engine) == []
 
 
+def test_containers_have_the_chosen_prefix_and_are_found_by_it(engine: str, project: Path) -> None:
+    with make(engine, project, container_prefix="mine") as first, make(engine, project) as second:
+        assert sorted(containers(engine)) == sorted([f"mine-{first.id}", f"sandbox-{second.id}"])
+        assert [one.id for one in listed(Cli(engine), "mine-")] == [first.id]
+        assert first.exec(["true"]).ok
+    assert containers(engine) == []
+
+
 def test_what_a_dead_owner_left_is_removed_and_nothing_else(engine: str, sandbox: Sandbox) -> None:
     cli = Cli(engine)
     dead = {**labels("vm-dead"), "sandbox.owner": "999999999 1 x"}
     elsewhere = {**dead, "sandbox.home": "/another/home"}
     image = "localhost/sandbox-empty:1"
-    for name, marks in (("sandbox-vm-dead", dead), ("sandbox-vm-elsewhere", elsewhere), ("somebodys", {})):
+    for name, marks in (("mine-vm-dead", dead), ("sandbox-vm-elsewhere", elsewhere), ("somebodys", {})):
         words = (word for pair in marks.items() for word in ("--label", "=".join(pair)))
         cli.run("create", "--name", name, *words, "--entrypoint", "/x", image)
     try:
-        assert sweep() == ["sandbox-vm-dead"]
+        assert sweep() == ["mine-vm-dead"]  # by its labels, whatever its name
         assert sorted(containers(engine)) == sorted([f"sandbox-{sandbox.id}", "sandbox-vm-elsewhere"])
         assert [one.name for one in listed(cli, "sandbox-vm-else")] == ["sandbox-vm-elsewhere"]
         assert "somebodys" in cli.run("ps", "--all", "--format", "{{.Names}}").split()

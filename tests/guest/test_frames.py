@@ -121,6 +121,11 @@ def test_whatever_the_host_writes_the_guest_reads(reader: Reader, value: Any) ->
     assert values == ([{"v": value}] if ended_well else [])
 
 
+@given(strings=st.lists(st.binary(max_size=300), max_size=40))
+def test_strings_that_were_encoded_before_are_the_same_frame(strings: list[bytes]) -> None:
+    assert cbor.encode({"env": cbor.EncodedOnce(strings), "x": 1}) == cbor.encode({"env": strings, "x": 1})
+
+
 @given(data=st.binary(max_size=2000))
 def test_the_two_readers_never_disagree(reader: Reader, data: bytes) -> None:
     _judge(reader, data)

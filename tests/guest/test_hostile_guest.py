@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 import threading
@@ -15,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import CommandError, GuestError, SandboxClosed
-from sandbox.guest import frames
+from sandbox.guest import carried, frames
 from sandbox.guest.framed import FramedGuest
 from sandbox.guest.guest import Guest
 from sandbox.guest.process import Process
 from tests.guest.driver import WAIT, Closed, Stream
+from tests.patience import until
 
 CREDIT = 2**18
 EXIT = {"t": "exit", "code": 0, "timed_out": False, "wall_us": 1, "user_us": 1, "sys_us": 1, "maxrss_kb": 1}
@@ -29,7 +31,8 @@ STARTED = {"t": "started", "pid": 7, "fds": 0}
 class Liar:
     """The guest's side of a framed connection, and ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, listening: tuple[str, ...] = ()) -> None:
+        self._listening = listening
         theirs, stream = socket.socketpair()
         theirs.settimeout(WAIT)
         self.stream = Stream(theirs)
@@ -38,12 +41,12 @@ class Liar:
         self.guest.greet()
         answer = threading.Thread(target=self._get_ready)
         answer.start()
-        self.guest.set_up({"walls": False})
+        self.guest.set_up({"walls": False, "carried": bool(listening)})
         answer.join()
 
     def _get_ready(self) -> None:
         assert self.stream.receive()["t"] == "setup"
-        self.say(t="ready", sockets=[], have={})
+        self.say(t="ready", sockets=list(self._listening), have={})
 
     def say(self, **frame: Any) -> None:
         self.stream.send(frame)
@@ -116,6 +119,8 @@ LIES: dict[str, Callable[[Liar, int], None]] = {
     "a status below nothing": lambda liar, number: liar.say(id=number, **{**EXIT, "code": -1}),
     "a signal that there is not": lambda liar, number: liar.say(id=number, **EXIT, signal=2**63),
     "a time below nothing": lambda liar, number: liar.say(id=number, **{**EXIT, "wall_us": -1}),
+    "that it is ready, again, for which our side opens descriptors": lambda liar, _: liar.say(t="ready", sockets=[]),
+    "a datagram of a socket that is a list": lambda liar, _: liar.say(t="datagram", socket=[], peer=b"", data=b""),
     "a word that does not exist": lambda liar, number: liar.say(id=number, t="hi"),
 }
 
@@ -128,6 +133,46 @@ def test_a_caller_that_waits_for_a_lying_guest_gets_an_error(liar: Liar, lie: st
     LIES[lie](liar, number)
     with process, pytest.raises(GuestError):
         process.wait(WAIT)
+
+
+def connects(liar: Liar, number: int) -> None:
+    told = {"address": "127.0.0.1", "port": 80, "from": "127.0.0.1", "from_port": 5}
+    liar.say(t="accepted", id=carried.FIRST_ID + number, socket="tcp", **told)
+
+
+def test_connections_that_are_never_ended_take_no_more_than_their_share_of_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The gate closes its end of each at once. When the guest has ended one, there is room again."""
+    monkeypatch.setattr(carried, "MOST_CONNECTIONS", 20)
+    liar = Liar(("tcp",))
+    gate = carried.CarriedListener(liar.guest.take_sockets()["tcp"])
+    became = []
+    for number in range(30):
+        connects(liar, number)
+        became.append(until(lambda: _handed_out(gate) or _refused(liar)))
+    assert became == ["handed out"] * 20 + ["refused"] * 10
+    liar.say(t="ended", id=carried.FIRST_ID)
+    connects(liar, 30)
+    assert until(lambda: _handed_out(gate) or _refused(liar)) == "handed out"
+    gate.close()
+    liar.close()
+
+
+def _handed_out(gate: carried.CarriedListener) -> str:
+    try:
+        gate.accept()[0].close()
+    except BlockingIOError:
+        return ""
+    return "handed out"
+
+
+def _refused(liar: Liar) -> str:
+    """Whether the guest is told to reset a connection. What it is told of those that were handed out is passed over."""
+    while select.select([liar.stream.socket], [], [], 0)[0]:
+        if liar.stream.receive()["t"] == "cancel":
+            return "refused"
+    return ""
 
 
 def test_news_of_a_command_that_nobody_reads_ends_the_connection_before_it_fills_memory(liar: Liar) -> None:

@@ -11,9 +11,12 @@ import yaml
 from mcp.client import Client
 from mcp_types import ElicitResult
 
+from sandbox.client import attach
+from sandbox.registry.registry import entries
 from tests.cli.test_asks import TRIED
 from tests.integrations.test_mcp_server import project, talk, text
 from tests.network.room import Origin, origin
+from tests.patience import until
 from tests.sandboxes import home
 
 __all__ = ["home", "origin", "project"]
@@ -127,6 +130,34 @@ def test_anything_but_a_yes_reaches_nothing(asking: None, home: Path, project: P
     person = Person(*answers)
     shown = talk(project, what, elicitation_callback=person, mode=mode)
     assert shown["stdout"].count("its owner was asked and denied it") == len(person.asked) == len(answers)
+
+
+@MODES
+def test_questions_that_come_at_once_are_asked_one_after_the_other(
+    asking: None, home: Path, project: Path, mode: str
+) -> None:
+    """The person answers the first when all of them are there."""
+    asked: list[str] = []
+
+    async def person(_: Any, question: Any) -> ElicitResult:
+        asked.append(question.message)
+        if len(asked) == 1:
+            await asyncio.to_thread(until, lambda: _waiting(home) == 3)
+        return ElicitResult(action="decline")
+
+    async def what(client: Client) -> Any:
+        command = "for n in 1 2 3; do curl -sS http://host$n.test/ & done; wait"
+        return (await client.call_tool("run_command", {"command": command})).structured_content
+
+    shown = talk(project, what, elicitation_callback=person, mode=mode)
+    assert shown["stdout"].count("its owner was asked and denied it") == len(asked) == 3
+
+
+def _waiting(home: Path) -> int:
+    """How many questions the one sandbox has."""
+    (entry,) = entries(str(home))
+    with attach(entry.id) as sandbox:
+        return len(sandbox.asks())
 
 
 @MODES

@@ -77,6 +77,23 @@ def test_one_that_died_while_it_waited_is_not_handed_out(home: Path) -> None:
         assert pool.stats().unhealthy == 1
 
 
+def test_one_whose_guards_cannot_catch_up_is_ended_and_not_handed_out(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(seconds: float) -> None:
+        raise OSError("no memory")
+
+    with Pool(size=1) as pool:
+        pool.fill(60)
+        [behind] = waiting(pool)
+        monkeypatch.setattr(behind._guard, "catch_up", fails)
+        with pytest.raises(OSError, match="no memory"):
+            pool.get()
+        until(lambda: behind.id not in running(home))
+        with pool.get() as sandbox:
+            assert sandbox.id != behind.id
+
+
 def test_one_that_its_owner_killed_is_not_handed_out(home: Path) -> None:
     with Pool(size=1) as pool:
         pool.fill(60)

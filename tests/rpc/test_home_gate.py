@@ -7,16 +7,20 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cbor2
 import pytest
 
+from sandbox import home_gate
 from sandbox.client import Client
 from sandbox.errors import ConfigError, SandboxError
 from tests.network.lab import Pki
 from tests.network.room import LOCAL, Listen, Origin, echo, listener, origin
+from tests.patience import until
 from tests.sandboxes import home, rpc
 
 __all__ = ["home", "listener", "origin", "rpc"]
@@ -214,3 +218,54 @@ def test_questions_are_asked_here(make: Make, origin: Origin) -> None:
     sandbox = make(network, hooks=SimpleNamespace(on_ask=on_ask))
     assert sandbox.exec(f"curl -sS http://api.test:{origin.port}/x", check=True).stdout.startswith("GET /x")
     assert asked == ["api.test"]
+
+
+def test_questions_are_shown_while_a_program_prints_a_secret(make: Make, tmp_path: Path) -> None:
+    sandbox = make({"ask": True, "secrets": {"FIRST": {"value": VALUE, "hosts": ["api.test"]}}})
+    printed = tmp_path / "printed"
+    os.mkfifo(printed)
+    secret = {"TOKEN": {"from_command": ["cat", str(printed)], "hosts": ["api.test"]}}
+    with ThreadPoolExecutor(2) as threads:
+        update = threads.submit(sandbox.update_network, {"secrets": secret})
+        program = until(lambda: _reader_of(printed))
+        asks = threads.submit(sandbox.asks)
+        wait([asks], 30)
+        shown = asks.done() and not update.done()
+        os.write(program, VALUE.encode())
+        os.close(program)
+        update.result()
+        assert asks.result() == [] and shown
+
+
+def _reader_of(fifo: Path) -> int:
+    """Its other end, when somebody reads it."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return 0
+
+
+class LyingNode:
+    """Calls over a connection whose other end says this, where a node's gate would speak."""
+
+    def __init__(self, said: bytes) -> None:
+        self.events = SimpleNamespace(emit=lambda event: None)
+        self._said = said
+
+    def tunnel(self, *_: object) -> socket.socket:
+        ours, self.end = socket.socketpair()
+        self.end.sendall(len(self._said).to_bytes(4, "little") + self._said)
+        return ours
+
+
+@pytest.mark.parametrize("said", [{"t": "hello"}, {"t": "ready", "sockets": ["x"]}, {"t": "ready", "sockets": 1}])
+def test_a_node_that_passes_nothing_on_is_an_error(
+    home: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
+) -> None:
+    node: Any = LyingNode(cbor2.dumps(said))
+    monkeypatch.setattr(home_gate, "tunnel", node.tunnel)
+    gate = home_gate.HomeGate({"network": {"gate": "client"}}, None)
+    with pytest.raises(SandboxError):  # in whose words depends on who is faster
+        gate.serve(node, "vm-lies")
+    gate.close()
+    node.end.close()

@@ -158,6 +158,23 @@ def test_variables_are_the_callers_less_what_the_rules_hold_back(warm: Warm) -> 
     }
 
 
+def test_each_command_has_the_variables_and_the_directory_of_its_own_call(warm: Warm, tmp_path: Path) -> None:
+    """Those of a command before it are kept, and must not come back."""
+    (tmp_path / "sub").mkdir()
+    for directory, colour in ((tmp_path, "red"), (tmp_path / "sub", "red"), (tmp_path, "blue"), (tmp_path, "red")):
+        given = {"PATH": os.environ["PATH"], "COLOUR": colour}
+        shown = warm.run("/bin/bash", "-c", "env", env=given, cwd=directory).stdout.decode().splitlines()
+        assert f"COLOUR={colour}" in shown and f"PWD={directory}" in shown
+
+
+def test_a_long_command_with_many_variables_arrives_whole(warm: Warm) -> None:
+    given = {"PATH": os.environ["PATH"], **{f"VARIABLE_{number}": "v" * 1000 for number in range(200)}}
+    long = ["a" * 100_000, "b" * 100_000, ""]
+    script = 'echo $# ${#1} ${#2}; env | grep -c "^VARIABLE_.*=v\\{1000\\}$"'
+    done = warm.run("sh", "-c", script, "sh", *long, env=given)
+    assert done.stdout.split() == [b"3", b"100000", b"100000", b"200"]
+
+
 def test_the_umask_and_the_directory_are_the_callers(warm: Warm, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     done = subprocess.run(

@@ -13,7 +13,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.asks.question import FileSubject
 from sandbox.errors import ConfigError
-from sandbox.guards import file_asks, tripwire
+from sandbox.guards import file_asks, mount_in_namespace, tripwire
 from sandbox.info import Ask
 from tests.patience import assert_given_back, open_descriptors
 
@@ -121,6 +121,15 @@ def test_what_was_allowed_to_be_changed_can_be(opened: Open, project: Path) -> N
     asked.touch("echo x > x.key")
     assert asked.asked[0].operation == "write" and "wants to change" in asked.asked[0].text
     assert asked.run("echo changed > x.key") == "" and (project / "x.key").read_text() == "changed\n"
+
+
+def test_what_is_beneath_a_cover_is_not_inherited_by_programs_that_are_started_meanwhile(project: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(project), "blocked_patterns": [".env"]}}) as sandbox:
+        namespace = os.open(f"/proc/{sandbox._running.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        hidden = mount_in_namespace.beneath(namespace, str(project / ".env"))
+        os.close(namespace)
+    assert hidden is not None and not os.get_inheritable(hidden)
+    os.close(hidden)
 
 
 @fuse

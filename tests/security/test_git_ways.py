@@ -212,6 +212,10 @@ WAYS = [
         "mkdir tools; echo cat > tools/clean; git config filter.x.clean 'sh tools/clean'"),
     Way("a filter that was not there", "echo '* filter=x' > .gitattributes; mkdir tools;"
         "printf '#!/bin/sh\\n$RAN; cat\\n' > tools/clean; chmod +x tools/clean", "git config filter.x.clean ./tools/clean"),
+    Way("a filter's script that was not there", "echo '* filter=x' > .gitattributes; mkdir tools; printf '$RAN; cat\\n' > tools/clean",
+        "git config filter.x.clean 'sh tools/clean'"),
+    Way("a textconv's script that was not there", "echo '* diff=x' > .gitattributes; printf '$RAN; cat $1\\n' > conv.sh",
+        "git config diff.x.textconv 'sh conv.sh'"),
     Way("a textconv of the project's", "echo '* diff=x' > .gitattributes; printf '$RAN; cat\\n' > tools/conv",
         "mkdir tools; echo cat > tools/conv; git config diff.x.textconv 'sh tools/conv'"),
     Way("a link to hooks that is turned", "mkdir evil; printf '#!/bin/sh\\n$RAN\\n' > evil/pre-commit; chmod +x evil/pre-commit;"

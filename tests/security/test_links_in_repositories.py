@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,45 @@ def test_links_of_the_person_stay_and_lead_where_they_led(person: Person) -> Non
         sandbox.exec(f"ln -sfn {OUTSIDE} .git/mine")
     assert links(person.project) == [".git/mine", ".git/objects"]
     assert os.readlink(person.project / ".git" / "mine") == "config"
+
+
+@pytest.fixture
+def bare(tmp_path: Path, person: Person) -> Path:
+    """A bare repository with a work tree in it, as people keep several of one project side by side."""
+    made = tmp_path / "bare"
+    for words in (f"clone -q --bare {person.project} {made}", f"-C {made} worktree add -q main"):
+        subprocess.run(["git", *words.split()], check=True)
+    return made
+
+
+WORK = "mkdir -p node_modules/.bin; ln -s ../tool node_modules/.bin/tool; ln -s a b"
+
+
+def test_links_in_a_work_tree_within_a_bare_repository_are_the_tenants_own(bare: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(bare)}}) as sandbox:
+        assert sandbox._guard.wait_until_watching(60)
+        assert sandbox.exec(["sh", "-c", f"cd main; {WORK}"]).ok
+        sandbox._guard.catch_up(60)
+    assert os.readlink(bare / "main/node_modules/.bin/tool") == "../tool" and os.readlink(bare / "main/b") == "a"
+    assert sandbox._undone == []
+
+
+def test_links_in_a_work_tree_within_a_bare_repository_are_applied(bare: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(bare), "overlay": True}}) as sandbox:
+        assert sandbox.exec(["sh", "-c", f"cd main; {WORK}; ln -s /etc/x ../COMMIT_EDITMSG"]).ok
+    done = sandbox.apply()
+    assert [path for path, _ in done.refused] == ["COMMIT_EDITMSG"]
+    assert os.readlink(bare / "main/b") == "a"
+
+
+@pytest.mark.parametrize("place", ["COMMIT_EDITMSG", "logs/HEAD", "refs/heads/x", "worktrees/main/ORIG_HEAD"])
+def test_no_other_link_stays_in_a_bare_repository(bare: Path, place: str) -> None:
+    """Nor do those in a directory that a tenant, in an earlier run, made look like a work tree."""
+    above = os.path.dirname(place) or "."
+    for command in (
+        f"mkdir -p {above}; [ {above} = . ] || cp main/.git {above}/.git",
+        f"rm -f {place}; ln -s ../../person/.bashrc {place}",
+    ):
+        with Sandbox({"filesystem": {"root": str(bare)}}) as sandbox:
+            assert sandbox.exec(["sh", "-c", command]).ok
+    assert not (bare / place).is_symlink()

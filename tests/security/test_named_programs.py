@@ -55,3 +55,15 @@ def test_so_is_one_that_appears_where_they_name_it_or_is_moved_there(project: Pa
 def test_nothing_is_reported_if_they_stay_or_are_changed_in_an_overlay(project: Path) -> None:
     assert changed_in_a_run(project, "cat scripts/hook.sh; echo x >> other.py") == []
     assert changed_in_a_run(project, "echo mine >> scripts/hook.sh", "--overlay") == []
+
+
+def test_a_script_that_a_hook_names_and_that_a_tenant_makes_is_reported(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    hook = project / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\n[ ! -x scripts/local ] || exec scripts/local\n")
+    hook.chmod(0o755)
+    assert changed_in_a_run(project, "echo mine > other") == []
+    assert changed_in_a_run(project, "mkdir scripts; echo mine > scripts/local") == ["scripts/local"]

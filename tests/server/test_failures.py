@@ -99,3 +99,20 @@ def test_a_body_that_nobody_can_decode_is_the_clients_mistake(served: Served, bo
         one = signs if path.endswith("sign") else client
         answer = one.post(path.format(box=box), content=body, headers=kind)
     assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/api/sandbox/exec", {}, "command"),
+        ("/api/sandbox/exec", {"command": "true", "timeout": 1}, "timeout"),
+        ("/api/sandbox/exec", {"command": "true", "timeoutMs": 0}, "timeoutMs"),
+        ("/api/sandbox/computer/click", {"x": 1}, "y"),
+        ("/api/sandbox/audio/record", {}, "durationMs"),
+        ("/api/sandbox/sign/approve", {}, "requestId"),
+        ("/v1/sandboxes", {"confg": {}}, "confg"),
+    ],
+)
+def test_wrong_input_names_the_field(served: Served, path: str, body: Any, field: str) -> None:
+    told = served.http.post(path, json=body)
+    assert (told.status_code, told.json()["error"].get("field")) == (400, field), told.text

@@ -47,7 +47,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str
     served.create("research", limits={"memory": "512m"})
     run = f"/v1/sandboxes/{box}/exec"
     edit = "sed -i 's/item.price for/item.price * item.count for/' cart.py; echo '# Cart' > NOTES.md; cat .env"
-    served.http.post(run, json={"command": f"curl -s http://169.254.169.254/; {edit}"})
+    served.http.post(run, json={"command": f"curl -s https://tracker.example/; {edit}"})
     yield served, box
     served.end()
 

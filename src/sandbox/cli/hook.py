@@ -104,19 +104,21 @@ def _call() -> dict[str, Any]:
 
 def _project(call: dict[str, Any]) -> tuple[str, str]:
     """The project, and the directory of the call, which may be below it."""
-    cwd = os.path.abspath(str(call.get("cwd") or "."))
+    if not isinstance(call.get("cwd") or "", str):
+        raise SandboxError("the hook's input is not a tool call")
+    cwd = os.path.abspath(call.get("cwd") or ".")
     return os.path.abspath(os.environ.get("CLAUDE_PROJECT_DIR") or cwd), cwd
 
 
 def _judge(arguments: Namespace) -> int:
-    from sandbox.cli.hook_files import FileJudge
+    from sandbox.cli.hook_files import FileJudge, well_formed
     from sandbox.cli.hook_settings import written_by_tenants
     from sandbox.config.layers import resolve
 
     call = _call()
     tool, given = call.get("tool_name"), call.get("tool_input")
     given = {} if given is None or given == [] else given
-    if not isinstance(tool, str) or not isinstance(given, dict):
+    if not isinstance(tool, str) or not isinstance(given, dict) or not well_formed(tool, given):
         raise SandboxError("the hook's input is not a tool call")
     project, cwd = _project(call)
     resolved = resolve({}, project=project)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sandbox.guards.covers import Mask
 
 READS = ("Read", "Glob", "Grep", "LS", "NotebookRead")
+WRITES = ("Write", "Edit", "MultiEdit", "NotebookEdit")
+_SEARCHES = ("Glob", "Grep", "LS")  # without a path they mean the directory of the call
 _KEYS = ("file_path", "notebook_path", "path")
 # Keys of other tools (such as MCP servers') that contain a path, by a part of the key.
 _KEY_PARTS = ("path", "file", "uri", "dir", "folder", "root", "source", "destination", "target", "location")
@@ -29,6 +31,14 @@ _MOST = 1000
 _NO_FILES = ("WebSearch", "TodoWrite", "AskUserQuestion")  # Claude Code's own; their texts are for people
 # In `.git`: texts that people write. Only git writes everything else there.
 _PEOPLES = ("/.git/info/exclude", "/.git/description", "/.git/COMMIT_EDITMSG", "/.git/MERGE_MSG")
+
+
+def well_formed(tool: str, given: dict[str, Any]) -> bool:
+    """Whether a tool of Claude Code's own that is judged by a path or an address has one, and as text."""
+    judged = [given[key] for key in (*_KEYS, "url") if given.get(key) is not None]
+    if tool not in (*READS, *WRITES, "WebFetch"):
+        return True
+    return (bool(judged) or tool in _SEARCHES) and all(isinstance(one, str) for one in judged)
 
 
 class FileJudge:
@@ -97,7 +107,7 @@ class FileJudge:
         known = "__" not in tool
         reads = tool in READS or (not known and _first_word(tool) in _READING)
         for key, value in _texts(given, ""):
-            if known and tool in (*READS, "Write", "Edit", "MultiEdit", "NotebookEdit"):
+            if known and tool in (*READS, *WRITES):
                 named = key in _KEYS
             else:
                 parts = any(part in key.lower() for part in _KEY_PARTS)

@@ -21,6 +21,7 @@ from sandbox.audit.received import ReceivedRecords
 from sandbox.cluster import record_routes
 from sandbox.cluster.blob_routes import routes
 from sandbox.cluster.blobs import BlobStore
+from sandbox.cluster.direct_lines import DirectLines
 from sandbox.cluster.identity import Identity, admit
 from sandbox.cluster.leases import Leases, clean, clean_ended, hold
 from sandbox.cluster.line import Line
@@ -72,7 +73,8 @@ class Agent:
         self._shipper: Shipper | None = None
         self._templates: set[str] = set()
         self._published: list[str] = []
-        self._listening = _listen(address)
+        self._listening, self._lines = _listen(address), _listen(address)
+        self._direct: DirectLines | None = None
         self._started, self._ended = Event(), Event()
         self._problem: BaseException | None = None
         self._server: Any = None
@@ -93,8 +95,10 @@ class Agent:
             raise SandboxError("the node's server cannot start: {problem}", problem=self._problem) from self._problem
         Thread(target=self._sweep, name="sandbox-sweep", daemon=True).start()
 
-    def lease(self, authority: bytes, holder: str) -> tuple[str, bytes, str, str]:
-        """Lets a client of that authority make one sandbox. Returns the address, our authority, a token and its id.
+    def lease(self, authority: bytes, holder: str) -> tuple[str, bytes, str, str, int]:
+        """Lets a client of that authority make one sandbox.
+
+        Returns the address, our authority, a token and its id, and the port for direct lines.
 
         The token is good for nobody but the `holder` of the certificate of that digest.
 
@@ -105,7 +109,7 @@ class Agent:
         with self._lock:
             self._admit(authority)
         text, id = self._leases.new(holder)
-        return self._url(), self._identity.authority, text, id
+        return self._url(), self._identity.authority, text, id, self._lines.getsockname()[1]
 
     def release(self, token: str) -> None:
         """Ends a lease, whose sandbox has ended. Idempotent."""
@@ -189,6 +193,9 @@ class Agent:
         self._ended.set()
         if self._shipper is not None:
             self._shipper.close()
+        if self._direct is not None:
+            self._direct.close()
+        self._lines.close()
         self._running.should_exit = self._running.force_exit = True
         self._thread.join()
         os.close(self._alive)
@@ -214,9 +221,11 @@ class Agent:
         port = self._listening.getsockname()[1]
         config = resolve({}, project=self._home).users
         settings = Settings(record=record_directory(config), host=self._address, port=port, pool=self._pool, rate=1e6)
-        announce(self._home, port)
+        for one in (port, self._lines.getsockname()[1]):
+            announce(self._home, one)
         self._server = Server(Sandboxes(tell=lambda ignored: None), settings)
         self._leases = Leases(self._server, self._home)
+        self._direct = DirectLines(self._server, self._context, self._lines)
         more = routes(self._blobs, self._leases)
         if self._kept is not None:
             more += record_routes.routes(self._kept)

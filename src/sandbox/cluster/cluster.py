@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from sandbox.cluster import placing, travel
+from sandbox.cluster.agent_stream import connect
 from sandbox.cluster.agent_watch import AgentWatch
 from sandbox.cluster.checkpoints import Saving, pack, unpack
 from sandbox.cluster.cluster_sandbox import ClusterSandbox, closed
@@ -24,7 +26,6 @@ from sandbox.cluster.nodes import RayNodes
 from sandbox.config.from_program import read_config
 from sandbox.config.section import owned
 from sandbox.errors import SandboxClosed, SandboxError, SandboxLost
-from sandbox.remote_server import _connection
 
 if TYPE_CHECKING:
     import ssl
@@ -51,6 +52,11 @@ class _Way(NamedTuple):
     authority: bytes
     token: str
     id: str
+    port: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return urlsplit(self.url).hostname or "", self.port
 
 
 class _Asked(NamedTuple):
@@ -183,7 +189,7 @@ class Cluster:
             if project is not None:
                 sent = travel.send(os.fspath(project), way.url, self._context(way.authority), way.token, hiding(config))
                 config = {**config, "filesystem": {**config.get("filesystem", {}), "root": sent.root, "overlay": True}}
-            connection = self._connect(f"{way.url}/v1/rpc", way.authority, way.token)
+            connection = self._connect(way)
         except SandboxError as problem:
             if type(problem) not in (SandboxError, AgentRefused):
                 raise
@@ -205,7 +211,7 @@ class Cluster:
                 nodes.tell(reservation.node, "release", way.id)
 
         made.node, made._release = reservation.node, release
-        made._reach = lambda other: self._connect(f"{way.url}/v1/sandboxes/{other}/rpc", way.authority, way.token)
+        made._reach = lambda other: self._connect(way, other)
         self._watch.add(line, reservation.node, line.abandon)
         self._agents.add(line, way.url, self._context(way.authority), line.abandon)
 
@@ -248,8 +254,8 @@ class Cluster:
             context = self._contexts[authority] = self._identity.for_client(authority)
         return context
 
-    def _connect(self, url: str, authority: bytes, token: str) -> Connection:
-        connection = _connection(url, token, None, self._context(authority))
+    def _connect(self, way: _Way, sandbox: str = "") -> Connection:
+        connection = connect(way.address, self._context(way.authority), way.token, sandbox)
         connection.lost = SandboxLost
         return connection
 

@@ -553,6 +553,11 @@ class Config(Section):
     )
     image_keys: list[str] = field([], "Ed25519 public keys (base64), one of which must have signed that manifest.")
     runtime: str | None = field(None, "For container engines: the program that runs containers.", example="runsc")
+    container_prefix: str = field(
+        "sandbox",
+        "For container engines: how containers' names begin, before `-` and the sandbox's id.",
+        parse="container_prefix.checked",
+    )
     filesystem: Filesystem = field(Filesystem, "Files.")
     state: State = field(State, "What of the home is kept.")
     environment: Environment = field(Environment, "Variables.")

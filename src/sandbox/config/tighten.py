@@ -256,6 +256,7 @@ RULES: dict[str, Rule] = {
     "user": _ordinary_user,
     "image": user_only,
     "runtime": user_only,
+    "container_prefix": user_only,
     "image_names": user_only,
     "image_source": user_only,
     "image_keys": user_only,

@@ -92,6 +92,8 @@ class Sound:
         told = sandbox.exec(argv, env=self.environment, input=data, timeout=LONGEST_PLAY, max_output=2**16)
         if told.exit_code != 0:
             problem = "".join(one if one.isprintable() else " " for one in told.stderr[-300:])
+            if "Invalid data found" in told.stderr:
+                raise InvalidArgument("the sound cannot be played: {problem}", problem=problem)
             raise SandboxError("the sound cannot be played: {problem}", problem=problem)
 
     def close(self) -> None:

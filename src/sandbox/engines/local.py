@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
 
+TRIES = 5  # at launching, where trying again may help
+
+
 class LocalRunning(GuestRunning, Pausable):
     """A guest that is set up, and its control group."""
 
@@ -66,13 +69,20 @@ class LocalStart(Started):
     """A launched guest.
 
     `explain` turns a launcher's last message into the error to raise. `stage` is where the guest sees the host's files
-    while it builds.
+    while it builds. `again` launches another one if that message says that it may do better, or returns None.
     """
 
-    def __init__(self, launch: Launch, explain: Callable[[str], Exception], stage: str = "") -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        explain: Callable[[str], Exception],
+        stage: str = "",
+        again: Callable[[str], Launch | None] | None = None,
+    ) -> None:
         self._launch = launch
         self._explain = explain
         self._stage = stage
+        self._again = again
         self._group: Group | None = None
         self._unheld: str | None = None
         self._setup: dict[str, object] | None = None
@@ -85,12 +95,10 @@ class LocalStart(Started):
         in the group before it builds anything."""
         self._group = hold(plan.limits, plan.pids, plan.id)
         self._unheld = without_group(plan, self._group)
-        self._setup = {**plan.setup(self._stage), "rlimits": rlimits(plan.limits, plan.pids, self._group)}
+        held = rlimits(plan.limits, plan.pids, self._group, plan.address_space)
+        self._setup = {**plan.setup(self._stage), "rlimits": held}
         if self._group is None:
-            try:
-                self._send(self._setup)
-            except SandboxClosed:
-                raise self._explain(self._launch.words()) from None
+            self._send_early(self._setup)
 
     def build(self, plan: Plan) -> LocalRunning:
         try:
@@ -111,11 +119,8 @@ class LocalStart(Started):
             group.remove()
 
     def _finish(self) -> None:
+        self._greet()
         launch = self._launch
-        try:
-            launch.greet()
-        except SandboxClosed:
-            raise self._explain(launch.words()) from None
         try:
             if self._group is not None and self._setup is not None:
                 self._group.add(launch.guest_pid)
@@ -124,6 +129,27 @@ class LocalStart(Started):
         except SandboxClosed:
             said = launch.words() or Message("the guest ended without a message; run `sandbox doctor`")
             raise WallError("the guest ended while it was set up: {said}", said=said) from None
+
+    def _greet(self) -> None:
+        """Waits for the guest. Raises what `explain` returns."""
+        for turn in range(TRIES):
+            try:
+                return self._launch.greet()
+            except SandboxClosed:
+                said = self._launch.words()
+            launch = self._again(said) if self._again is not None and turn < TRIES - 1 else None
+            if launch is None:
+                raise self._explain(said)
+            self._launch.abandon()
+            self._launch = launch
+            if self._group is None and self._setup is not None:
+                self._send_early(self._setup)
+
+    def _send_early(self, setup: dict[str, object]) -> None:
+        try:
+            self._send(setup)
+        except SandboxClosed:
+            pass  # the launcher has failed: `_greet` says why, or tries again
 
     def _send(self, setup: dict[str, object]) -> None:
         owner = os.pidfd_open(os.getpid())

@@ -66,7 +66,7 @@ def freeze_repositories(
             made.trusted.commands = trusted.commands
             return made
 
-        repositories.trust(baseline, covers.directories, found)
+        repositories.trust(baseline, covers.directories, found, trusted.hooked)
 
 
 def _sourced(entered: Sequence[str]) -> list[str]:

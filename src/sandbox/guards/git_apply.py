@@ -19,6 +19,7 @@ from sandbox.guards.git_directories import (
     is_repository,
     read_config,
     text_of,
+    work_tree_of,
 )
 from sandbox.guards.git_examination import Examination, is_command, runs_a_path
 from sandbox.guards.git_index import is_index, leads_astray
@@ -89,7 +90,7 @@ class _Merged:
         return known
 
     def _matters(self, repository: str, inside: str) -> bool:
-        if os.path.islink(f"{self._layer}/{repository}/{inside}"):
+        if os.path.islink(f"{self._layer}/{repository}/{inside}") and not self._in_work_tree(repository, inside):
             return True  # git makes none, and would write through it
         if is_repository(f"{self._root}/{repository}"):  # the host's own: none of its settings are a tenant's
             hook = inside.startswith("hooks/") and not inside.endswith(".sample")
@@ -97,6 +98,11 @@ class _Merged:
         if not repository and inside.split("/")[0] not in OWN:
             return False  # the project's other files are applied, and without these it is no repository
         return self._is_unsafe(repository)
+
+    def _in_work_tree(self, repository: str, inside: str) -> bool:
+        """Whether it lies in a work tree that the person keeps within a bare repository."""
+        above = os.path.join(self._root, repository).rstrip("/")
+        return work_tree_of(above, f"{above}/{inside}", os.path.isfile) is not None
 
     def _is_unsafe(self, repository: str) -> bool:
         """Whether a new repository has any setting that is not harmless: then no part of it is applied."""

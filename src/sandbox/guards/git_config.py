@@ -68,7 +68,7 @@ class UnreadableConfig(ValueError):
 
 
 def parse(data: bytes) -> list[Entry]:
-    """Every setting, in order. Raises Unreadable."""
+    """Every setting, in order. Raises UnreadableConfig."""
     if len(data) > MOST or b"\0" in data:
         raise UnreadableConfig("too large, or not text")
     text = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").decode("latin-1")
@@ -104,7 +104,7 @@ class _Reader:
         return found
 
     def next(self) -> str:
-        """The next character. Raises Unreadable at the end of the text."""
+        """The next character. Raises UnreadableConfig at the end of the text."""
         if self.at >= len(self.text):
             raise UnreadableConfig("ends too early")
         self.at += 1

@@ -14,7 +14,7 @@ from sandbox.guards.git_config import MOST, UnreadableConfig, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sandbox.guards.git_config import Entry
 
@@ -27,16 +27,24 @@ UNDER_WAY = ("rebase-merge", "rebase-apply", "sequencer")  # directories of a re
 OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  # of an unfinished rebase or cherry-pick
 
 
+# What git, and what extends it, keeps in a repository. No work tree is there, whatever a `.git` file in it says.
+OWN_DIRECTORIES = frozenset((
+    "objects", "refs", "reftable", "logs", "info", "hooks", "worktrees", "modules", "branches", "remotes", "rr-cache",
+    "common", "svn", "lfs", "annex", "subtree-cache", "filter-repo", *UNDER_WAY,
+))  # fmt: skip
+
+
 class TrustedGit:
     """What the host's git used before any tenant ran, and what must therefore stay unchanged."""
 
-    __slots__ = ("frozen", "absent", "links", "commands")
+    __slots__ = ("frozen", "absent", "links", "commands", "hooked")
 
     def __init__(self) -> None:
         self.frozen: dict[str, None] = {}  # files and directories that are there
         self.absent: dict[str, None] = {}  # names that git looks for and that do not exist
         self.links: dict[str, str] = {}  # symbolic links on paths to trusted files, and their targets
         self.commands: dict[str, None] = {}  # `exec` lines of rebases that are under way
+        self.hooked: dict[str, None] = {}  # files that hooks name and that do not exist: an installation may make them
 
 
 def is_repository(directory: str) -> bool:
@@ -46,6 +54,16 @@ def is_repository(directory: str) -> bool:
     if os.path.lexists(f"{directory}/commondir"):
         return True
     return os.path.lexists(f"{directory}/objects") and os.path.lexists(f"{directory}/refs")
+
+
+def work_tree_of(repository: str, path: str, is_git_file: Callable[[str], bool]) -> str | None:
+    """The work tree within `repository`, which is bare, that `path` lies in; None if it lies in none. git writes there
+    as in any other work tree, and keeps nothing of its own. `is_git_file`: whether a `.git` file was the person's."""
+    inside = path[len(repository) + 1 :].split("/")
+    if os.path.basename(repository) == ".git" or inside[0].lower() in OWN_DIRECTORIES:
+        return None
+    above = (f"{repository}/{'/'.join(inside[:end])}" for end in range(1, len(inside)))
+    return next((one for one in above if is_git_file(f"{one}/.git")), None)
 
 
 def beneath(path: str, tops: Sequence[str]) -> bool:

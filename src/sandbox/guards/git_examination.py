@@ -91,8 +91,8 @@ class Examination:
                 path = as_path(word, tree)
                 if os.path.isfile(path):
                     self.place(path)
-                elif at == 0 and "/" in word:
-                    self.place(path, freeze=False)  # the program itself, which does not exist yet
+                elif "/" in word or (at and "." in word):
+                    self.place(path, freeze=False)  # the program, or a script for it, does not exist yet
 
     def directory(self, path: str, trees: Sequence[str]) -> None:
         """Adds a directory of hooks, and the files that its links and scripts name."""
@@ -115,6 +115,8 @@ class Examination:
                     named = as_path(word, tree)
                     if os.path.isfile(named):
                         self.place(named)
+                    elif beneath(named, self.roots) and not os.path.lexists(named):
+                        self.trusted.hooked[named] = None
 
     def place(self, path: str, freeze: bool = True) -> None:
         """Adds one path that git looks at: freezes what is there, and notes every link on the way."""

@@ -89,6 +89,8 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
     import socket
     import warnings
 
+    from sandbox.guest.frames import receive_some  # what it receives is not inherited by the next program started
+
     calls = _Calls()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with warnings.catch_warnings():
@@ -108,7 +110,7 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
     answers = []
     with ours:
         while True:
-            data, fds, _, _ = socket.recv_fds(ours, 16, 1)
+            data, fds = receive_some(ours, 16)
             if not data:
                 break
             answers.append((data, fds))

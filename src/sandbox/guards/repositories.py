@@ -17,7 +17,7 @@ import stat
 import time
 
 from sandbox.config.patterns import fold
-from sandbox.guards.git_directories import UNDER_WAY, beneath, is_repository
+from sandbox.guards.git_directories import UNDER_WAY, beneath, is_repository, work_tree_of
 from sandbox.guards.git_marker import Baseline, Marker, all_markers, identity, markers_of, moved_path
 from sandbox.guards.nofollow import O_PATH, path_of
 
@@ -46,6 +46,7 @@ class Repositories:
         self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
         self._tell = tell
         self.made: list[str] = []
+        self._hooked: list[str] = []
         self._since = time.time_ns() - MARGIN
         self._clock = time.time() - time.monotonic()
         self._directories: list[str] = []
@@ -69,8 +70,16 @@ class Repositories:
             place = os.open(root, O_PATH | os.O_CLOEXEC)
             self._places.append((place, path_of(place)))
 
-    def trust(self, baseline: Callable[[str], Baseline], directories: list[str], heads: Sequence[str]) -> None:
-        """Trusts what is there now, except for what tenants of another running sandbox may have created."""
+    def trust(
+        self,
+        baseline: Callable[[str], Baseline],
+        directories: list[str],
+        heads: Sequence[str],
+        hooked: Iterable[str] = (),
+    ) -> None:
+        """Trusts what is there now, except for what tenants of another running sandbox may have created.
+
+        `hooked`: files that hooks of the person name and that do not exist."""
         # Nobody inside can write to what is only shown (the repository of a linked work tree): it is not checked again.
         self._directories = [one for one in directories if beneath(one, self.roots)]
         for root, marker in self._markers:
@@ -80,6 +89,7 @@ class Repositories:
                 marker.write(known)
             self._known.append(known)
         self._suspects = [one for one in heads if beneath(one, self.roots) and not self._is_trusted(one)]
+        self._hooked = list(hooked)
 
     def appeared(self, heads: Iterable[str], git_files: Iterable[str]) -> None:
         """Checks repositories that have just appeared, while the sandbox runs."""
@@ -118,7 +128,8 @@ class Repositories:
             self._last = True
             self._follow_roots()
             self._at_end(self._changed(), protected)
-            self._known = []
+            self.made += [one for one in self._hooked if os.path.lexists(one)]
+            self._known, self._hooked = [], []
         for _, marker in self._markers:
             marker.close()
         for place, _ in self._places:
@@ -139,6 +150,7 @@ class Repositories:
             self.roots = [moved_path(old, new, one) for one in self.roots]
             self._directories = [moved_path(old, new, one) for one in self._directories]
             self._suspects = [moved_path(old, new, one) for one in self._suspects]
+            self._hooked = [moved_path(old, new, one) for one in self._hooked]
             self._known = [one.moved(new) if one.root == old else one for one in self._known]
             self._neutralise = None  # knows the roots
 
@@ -194,7 +206,9 @@ class Repositories:
     def _links(self, repository: str) -> None:
         """Undoes every link in a repository that was not there at the start."""
         found: list[str] = []
-        for _ in walk(repository, self._tell, links=found):
+        trees = {os.path.dirname(one) for known in self._known for one in known.git_files}
+        trees = {one for one in trees if beneath(one, [repository]) and self._in_work_tree(repository, f"{one}/x")}
+        for _ in walk(repository, self._tell, trees, links=found):
             pass
         if found:
             undo_links(self._undo(), found, self._known)
@@ -204,8 +218,13 @@ class Repositories:
         above = os.path.dirname(path)
         while beneath(above, self.roots) and not is_repository(above):
             above = os.path.dirname(above)
-        if beneath(above, self.roots):
+        if beneath(above, self.roots) and not self._in_work_tree(above, path):
             undo_links(self._undo(), [path], self._known)
+
+    def _in_work_tree(self, repository: str, path: str) -> bool:
+        """Whether `path` lies in a work tree that the person keeps within a bare repository."""
+        trusted = [known.git_files for known in self._known]
+        return work_tree_of(repository, path, lambda one: any(one in files for files in trusted)) is not None
 
     def _trusted_around(self, directory: str) -> Iterator[str]:
         """The trusted repositories that a directory is, or is in."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FIRST_ID = 2**48  # guest/gate.c: how a connection that a tenant made is numbered
 MOST_SOCKETS = 250
+MOST_CONNECTIONS = 1024  # of one sandbox at a time, as many as the gate serves: each takes three descriptors
+MOST_JOBS = 2**16  # that a guest may leave without an end
 _KINDS = ("tcp", "lo", "udp")
 _WAITING = 2**16  # bytes about connections that the gate has not accepted yet
 _DATAGRAMS = 64  # that wait; any more are lost

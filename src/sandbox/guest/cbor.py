@@ -13,6 +13,7 @@ from _struct import pack, unpack_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 DEPTH = 8
@@ -22,6 +23,17 @@ _SHORTEST = (24, 2**8, 2**16, 2**32)
 
 class Malformed(ValueError):
     """The bytes are not one value of the subset."""
+
+
+class EncodedOnce(tuple[bytes, ...]):
+    """Strings that are sent again and again: they are encoded once."""
+
+    encoded: bytes
+
+    def __new__(cls, strings: Iterable[bytes]) -> EncodedOnce:
+        self = super().__new__(cls, strings)
+        self.encoded = encode(tuple(self))
+        return self
 
 
 def encode(value: object) -> bytes:
@@ -66,6 +78,8 @@ def _encode(value: object, out: bytearray) -> None:
         else:
             _head(major, size, out)
         out += raw
+    elif kind is EncodedOnce:
+        out += value.encoded  # type: ignore[attr-defined]
     elif value is None or value is True or value is False:
         out.append(0xF6 if value is None else 0xF5 if value else 0xF4)
     elif isinstance(value, int):

@@ -84,9 +84,8 @@ class ToolCall:
         """Returns the result, or the question that comes first. Being cancelled ends the call."""
         self.context = context
         try:
-            while not self.task.done():
-                await self._news.wait()
-                self._news.clear()
+            while True:
+                self._news.clear()  # first: what comes from here on is seen below, or ends the wait
                 while self._waiting and not self.task.done():
                     asked = self._waiting.popleft()
                     if asked.answer.done():
@@ -95,7 +94,9 @@ class ToolCall:
                         self.shown = asked
                         return None
                     asked.settle(await self._elicited(asked.ask, context))
-            return self.task.result()
+                if self.task.done():
+                    return self.task.result()
+                await self._news.wait()
         except asyncio.CancelledError:
             await self.end()
             raise

@@ -131,6 +131,7 @@ def _begun(config: Config, identity: str, user: tuple[str, int, int] | None = No
     plan.id = identity
     plan.user, plan.uid, plan.gid = user or tenant(config.user)
     plan.limits = config.limits
+    plan.container_prefix = config.container_prefix
     plan.directory = project_root(config.filesystem)
     return Layout(plan)
 

@@ -45,6 +45,17 @@ def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
     return translated.data
 
 
+NO_EFFECT = {
+    "readOnlyRoot": "readOnlyRoot: false has no effect: the root is always read-only",
+    "dns": "dns has no effect: the gate is the only resolver, and asks this machine's own",
+}
+
+
+def without_effect(config: Mapping[str, Any] | Config) -> list[str]:
+    """What was asked for and is never so here, for the manager's events. Raises ConfigError."""
+    return [] if isinstance(config, Config) else [NO_EFFECT[field] for field in translate(config).without_effect]
+
+
 def with_mode(config: Config, mode: str) -> Config:
     """The same configuration in another mode. Raises ConfigError."""
     changed = config.copy()

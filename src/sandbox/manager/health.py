@@ -27,6 +27,16 @@ class Health(msgspec.Struct, omit_defaults=False):
     checked_at: str
 
 
+def shown(seen: Health | None, failures: int) -> dict[str, object]:
+    """The last check (None: there was none yet) as a manager's status has it."""
+    return {
+        "status": "unknown" if seen is None else "healthy" if seen.healthy else "failing",
+        "checks": {} if seen is None else seen.checks,
+        "failures": failures,
+        "checkedAt": None if seen is None else seen.checked_at,
+    }
+
+
 def check(sandbox: Sandbox, patience: float) -> Health:
     """Checks everything. A check that fails with an error counts as unhealthy."""
     checks = {

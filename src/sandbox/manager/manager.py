@@ -53,7 +53,7 @@ class SandboxManager:
         create: Callable[[Config], Sandbox] | None = None,
     ) -> None:
         """Starts nothing. `create` makes the sandbox; by default `Sandbox`. Raises ConfigError."""
-        from sandbox.manager.config import read
+        from sandbox.manager.config import read, without_effect
 
         self.name = name
         self.settings = settings or ManagerSettings()
@@ -65,12 +65,13 @@ class SandboxManager:
         self._previous: str | None = None  # the id of the last sandbox, whose changes a recovery carries over
         self._first: str | None = None  # the id of the first sandbox that was started; `Entry.family`
         self._health: health.Health | None = None
-        self._failures = 0
-        self._attempts = 0
+        self._failures = self._attempts = 0
         self._events: deque[Happened] = deque(maxlen=EVENTS)
         self._listeners: tuple[Callable[[Happened], object], ...] = ()
         self._watcher: Thread | None = None
         self._wake = Event()
+        for note in without_effect(config or {}):
+            self._tell("config", note)
 
     # -- looking
 
@@ -95,12 +96,7 @@ class SandboxManager:
                 # The browser runs in the sandbox's own container.
                 "browserContainerId": sandbox.id if sandbox is not None and sandbox._browses else None,
                 "engine": sandbox.engine if sandbox is not None else self.config.engine,
-                "health": {
-                    "status": "unknown" if seen is None else "healthy" if seen.healthy else "failing",
-                    "checks": {} if seen is None else seen.checks,
-                    "failures": self._failures,
-                    "checkedAt": None if seen is None else seen.checked_at,
-                },
+                "health": health.shown(seen, self._failures),
             }
 
     def events(self) -> list[Happened]:
@@ -124,7 +120,8 @@ class SandboxManager:
 
     def start(self) -> None:
         """Starts the sandbox; returns when it is ready. Raises WrongState, and what `Sandbox` raises."""
-        self._step("start", "starting")
+        with self._changed:
+            self._move("start", "starting")
         self._build()
 
     def recover(self) -> None:
@@ -132,7 +129,8 @@ class SandboxManager:
 
         Raises WrongState, and what `Sandbox` raises; in the latter case it is degraded afterwards.
         """
-        self._step("recover", "recovering")
+        with self._changed:
+            self._move("recover", "recovering")
         self._build()
 
     def stop(self) -> None:
@@ -174,10 +172,17 @@ class SandboxManager:
 
     def exec(self, command: str, *, workdir: str | None = None, timeout: float = 30.0) -> ExecResult:
         """Runs a command for the shell to its end. Raises WrongState unless the sandbox is ready or degraded."""
+        return self._exec_in(self._usable("exec"), command, workdir=workdir, timeout=timeout)
+
+    def _usable(self, step: str) -> Sandbox:
+        """The sandbox, ready or degraded. Raises WrongState, which says that `step` cannot be done."""
         with self._changed:
-            sandbox = self._sandbox
-            if self._state not in states.USABLE or sandbox is None:
-                raise WrongState("exec", self._state)
+            if self._state not in states.USABLE or self._sandbox is None:
+                raise WrongState(step, self._state)
+            return self._sandbox
+
+    def _exec_in(self, sandbox: Sandbox, command: str, *, workdir: str | None, timeout: float) -> ExecResult:
+        """Runs a command in a sandbox that `_usable` returned. Raises SandboxClosed when it has ended since."""
         try:
             return sandbox.exec(command, cwd=workdir, timeout=timeout)
         except SandboxClosed:
@@ -315,10 +320,6 @@ class SandboxManager:
         return self.settings.interval
 
     # -- telling
-
-    def _step(self, step: str, detail: str) -> None:
-        with self._changed:
-            self._move(step, detail)
 
     def _move(
         self, step: str, detail: str, more: Mapping[str, str | int] | None = None, sandbox: Sandbox | None = None

@@ -97,6 +97,7 @@ class Plan:
         self.served: list[Operation] = []
         self.after_seal: list[Operation] = []
         self.writable: list[str] = []  # where tenants may write, for Landlock
+        self.container_prefix = "sandbox"  # how the container's name begins
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
         self.loopback_ports: list[int] = []  # of the loopback inside, answered by the host
@@ -104,6 +105,7 @@ class Plan:
         self.config: Config | None = None  # what was asked for, for engines that write rules instead of mounting
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
+        self.address_space: int | None = None  # of each process, where no control group counts memory; None: the limit
         self.unix_sockets = True  # tenants can make Unix sockets; not where they see the host's
         self.whole_host = False  # tenants can read everything of the host that is not covered
         self.image: ImageRoot | None = None  # what is at `/` under everything else; None: nothing
@@ -111,6 +113,11 @@ class Plan:
         self.own_files = "/etc"  # the directory for our own files, which are not the system's
         self.tap: str | None = None  # a network card of the room, for a machine in it
         self.count_memory = False  # memory that is no file and not mapped cannot be made
+
+    @property
+    def container_name(self) -> str:
+        """What a container engine calls this sandbox's container."""
+        return f"{self.container_prefix}-{self.id}"
 
     def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
         """Shows a path of the host inside."""

@@ -45,7 +45,7 @@ def without_shell(argv: Sequence[bytes], environment: Mapping[str, str], directo
     return words
 
 
-def with_defaults(pairs: list[bytes], directory: bytes) -> list[bytes]:
+def with_defaults(pairs: Sequence[bytes], directory: bytes) -> list[bytes]:
     """Variables as bash would pass them: it adds the directory, a level and the program's path (the guest sets `_`)."""
     names = {pair.partition(b"=")[0] for pair in pairs}
     added = {b"PWD": directory, b"SHLVL": b"0", b"_": b""}

@@ -96,7 +96,11 @@ class Shelf(ABC, Generic[T]):
         one = self._next()
         if one is None:
             return self._make()
-        self._hand_out(one)
+        try:
+            self._hand_out(one)
+        except BaseException:
+            self._end(one)  # nobody gets it, so nobody else would
+            raise
         return one
 
     def _next(self) -> T | None:

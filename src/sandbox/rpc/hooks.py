@@ -7,7 +7,7 @@ time refuses. The first half of this file is the server's (`remote_hooks`), the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
@@ -215,8 +215,14 @@ def named(hooks: object, only: Sequence[str] | None = None) -> dict[str, Any]:
     return {name: {"body": True} if name in ("on_request", "on_response") else {} for name in names}
 
 
-def answer(hooks: object, params: dict[str, Any]) -> dict[str, Any]:
-    """The object's answer to one hook request. An exception refuses, and its message is the reason."""
+def answer(hooks: object, params: dict[str, Any], offered: Collection[str] = HOOKS) -> dict[str, Any]:
+    """The object's answer to one hook request. An exception refuses, and its message is the reason.
+
+    Only hooks that were `offered` are called, because the server may be one that is not trusted: it must neither call
+    other methods of the object, nor see what hooks of a gate on this machine put into requests.
+    """
+    if params.get("name") not in offered:
+        return {"blocked": "this client has no such hook"}
     try:
         return _answer(hooks, params)
     except Exception as problem:  # noqa: BLE001 - a hook is the user's code

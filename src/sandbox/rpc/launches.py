@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 from sandbox.errors import CommandError, GuestError, InvalidArgument
 from sandbox.guest import frames
+from sandbox.guest.cbor import EncodedOnce
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.plain_words import with_defaults, without_shell
 from sandbox.processes import Launched
@@ -158,11 +159,11 @@ class _Launch:
         """Raises GuestError for an invalid request."""
         if asked["t"] != "launch":
             raise GuestError("a launcher asks for something unknown")
-        pairs, environment = self._launches.environments.of(_string(asked, "env", nul=True))
+        variables = self._launches.environments.of(_string(asked, "env", nul=True))
         directory, argv = os.fsdecode(_string(asked, "cwd")), _strings(asked, "argv")
-        direct = without_shell(argv, environment, directory)
+        direct = without_shell(argv, variables.by_name, directory)
         return Launched(
-            pairs=pairs if direct is None else with_defaults(pairs, os.fsencode(directory)),
+            pairs=variables.pairs if direct is None else variables.as_by_bash(directory),
             umask=_number(asked, "umask", 0o777),
             label=os.fsdecode(_string(asked, "label")),
             direct=direct,
@@ -279,24 +280,40 @@ class Environments:
         }
         self._path = os.environ.get("PATH")
         # Most commands of a program have the same variables.
-        self._last: tuple[bytes, tuple[list[bytes], dict[str, str]]] = b"", ([], {})
+        self._last: tuple[bytes, _Variables] = b"", _Variables({})
 
-    def of(self, block: bytes) -> tuple[list[bytes], dict[str, str]]:
-        """The command's variables, as the guest takes them and by name. In `block`, NUL ends each of the launcher's."""
+    def of(self, block: bytes) -> _Variables:
+        """The command's variables. In `block`, NUL ends each of the launcher's."""
         given, made = self._last
         if given != block or not given:
             made = self._made(block)
             self._last = block, made
         return made
 
-    def _made(self, block: bytes) -> tuple[list[bytes], dict[str, str]]:
+    def _made(self, block: bytes) -> _Variables:
         pairs = (os.fsdecode(entry).partition("=") for entry in block.split(b"\0"))
         given = {name: value for name, equals, value in pairs if equals and name}
         own = dict(self._own)
         if given.get("PATH", self._path) != self._path:
             own.pop("PATH", None)
-        variables = {**self._rules.filter(given), **own}
-        return [os.fsencode(f"{name}={value}") for name, value in variables.items()], variables
+        return _Variables({**self._rules.filter(given), **own})
+
+
+class _Variables:
+    """A command's variables, by name and as the guest takes them."""
+
+    def __init__(self, by_name: dict[str, str]) -> None:
+        self.by_name = by_name
+        self.pairs = EncodedOnce(os.fsencode(f"{name}={value}") for name, value in by_name.items())
+        self._by_bash = "", self.pairs  # the last directory, and what bash would pass there
+
+    def as_by_bash(self, directory: str) -> EncodedOnce:
+        """With what bash would add in that directory."""
+        last, pairs = self._by_bash
+        if last != directory:
+            pairs = EncodedOnce(with_defaults(self.pairs, os.fsencode(directory)))
+            self._by_bash = directory, pairs
+        return pairs
 
 
 def _anonymous_pipe(fd: int) -> bool:

@@ -96,10 +96,12 @@ def _read(descriptor: int, wake: int | None) -> bytes:
 class Writer:
     """Sends whole lines, from any thread. When the other side is gone, sending does nothing."""
 
-    def __init__(self, sink: int | Callable[[memoryview], int]) -> None:
+    def __init__(self, sink: int | Callable[[memoryview], int], descriptor: int = -1) -> None:
         """`sink` is a descriptor, or a function that returns how many bytes of a piece it took, and raises OSError at
-        the end."""
-        self._descriptor = sink if isinstance(sink, int) else -1
+        the end. With a function, `descriptor` is the connection's."""
+        self._descriptor = sink if isinstance(sink, int) else descriptor
+        # TCP tells its end only to who asks. The other side of a pipe may close one half, and wait for the answers.
+        self._hang_ups = 0 if isinstance(sink, int) else getattr(select, "POLLRDHUP", 0)
         self._put = partial(os.write, sink) if isinstance(sink, int) else sink
         self._lock = Lock()
         self._encoder = msgspec.json.Encoder(enc_hook=str)  # a Message is text
@@ -141,7 +143,7 @@ class Writer:
     def hung_up(self) -> bool:
         """Whether the other side has closed its end."""
         poll = select.poll()
-        poll.register(self._descriptor, 0)
+        poll.register(self._descriptor, self._hang_ups)
         return self.broken or bool(poll.poll(0))
 
     def _write(self, data: bytes | memoryview) -> None:

@@ -25,10 +25,17 @@ class RemoteProcess(ProcessView):
     """A command that runs in the other process's sandbox. Closing it kills the command, unless it is kept."""
 
     def __init__(
-        self, connection: Connection, stream: AnswerStream, *, tty: bool = False, announced: bool = True
+        self,
+        connection: Connection,
+        stream: AnswerStream,
+        *,
+        tty: bool = False,
+        announced: bool = True,
+        kept: bool = False,
     ) -> None:
         """With `announced`, waits for a first answer that the command runs. Raises CommandError if it cannot run."""
         super().__init__(tty)
+        self.kept = kept
         self.joined = False
         self._connection = connection
         self._stream = stream

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -42,20 +43,24 @@ class RpcSession:
 
     def __init__(
         self,
-        source: int,
-        sink: int,
+        source: int | Callable[[int], bytes],
+        sink: int | Callable[[memoryview], int],
         current: CurrentSandbox,
         *,
         limit: int = LINE_LIMIT,
         check: Callable[[str, Any], Any] | None = None,
+        descriptor: int = -1,
     ) -> None:
-        """`check(method, params)` returns the parameters to use. It raises Fault for what this client may not do."""
+        """`source` and `sink` are descriptors, or functions as `lines` and `Writer` take them; `source` gets a
+        descriptor that is readable when it should return. Then `descriptor` is what tells that the client hung up.
+
+        `check(method, params)` returns the parameters to use. It raises Fault for what this client may not do.
+        """
         self.current: CurrentSandbox = current
         self.budget = ByteBudget(BYTES, current.budget)
-        self.writer = Writer(sink)
+        self.writer = Writer(sink, descriptor)
         self.events = EventQueue(self._send_event, "sandbox-rpc-events")
         self.hooks = ReverseCalls(self.writer)
-        self._source = source
         self._limit = limit
         self._check = check
         self._calls: dict[Id, Call] = {}
@@ -65,6 +70,7 @@ class RpcSession:
         self._closing: Call | None = None  # the `close` request that is running
         self._closed = False
         self._wakes, self._waking = os.pipe()
+        self._source = source if isinstance(source, int) else partial(source, self._wakes)
         self._unwatch: Callable[[], None] | None = None
 
     def _send_event(self, happened: dict[str, Any]) -> None:

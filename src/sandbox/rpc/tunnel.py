@@ -15,8 +15,10 @@ _PIECE = 2**16
 
 
 def tunnel(connection: Connection, method: str, asked: dict[str, Any]) -> socket.socket:
-    """Connects with `dial` or `view`, and returns our end; two threads relay its data over the connection. Raises
-    OSError, SandboxError."""
+    """Connects with `dial`, `view` or `gate`, and returns our end; two threads relay its data over the connection.
+
+    Raises OSError, SandboxError.
+    """
     stream = connection.stream(method, {**asked, "credit": WINDOW})
     stream.next()
     ours, theirs = socket.socketpair()

@@ -32,6 +32,7 @@ class Failure(msgspec.Struct):
 
 
 _MISSING = re.compile(r"Missing required \w+ parameter '(\w+)'")
+_NO_FIELD = re.compile(r"Object (?:missing required|contains unknown) field `([^`]*)`")
 _BY_CODE = {
     rpc.CONFIG: (400, "config"),
     rpc.INVALID_PARAMS: (400, "invalid"),
@@ -108,9 +109,19 @@ def _of_litestar(problem: HTTPException) -> Problem:
     if isinstance(problem, ValidationException) and isinstance(problem.extra, list) and problem.extra:
         first = problem.extra[0]
         if isinstance(first, dict):
-            return Problem("invalid", str(first.get("message", problem.detail)), field=first.get("key"))
+            message = str(first.get("message", problem.detail))
+            return Problem("invalid", message, field=_field(str(first.get("key") or ""), message))
     missing = _MISSING.match(problem.detail)
     return Problem(code, problem.detail, field=missing[1] if missing else None)
+
+
+def _field(key: str, message: str) -> str | None:
+    """The field that a message is about: for one that is missing or unknown, Litestar names the object around it."""
+    named = _NO_FIELD.search(message)
+    if named is None:
+        return key or None
+    around = key.removeprefix("data").lstrip(".")
+    return f"{around}.{named[1]}" if around else named[1]
 
 
 def _print(problem: Exception) -> None:

@@ -14,7 +14,7 @@ from sandbox.server.errors import told
 from sandbox.server.front import ACCESS
 from sandbox.server.reach import Reached
 from sandbox.server.refusal import Refusal
-from sandbox.server.scopes import Access
+from sandbox.server.scopes import Access, needed
 from sandbox.server.server import Server
 
 Connection = ASGIConnection[Any, Any, Any, Any]
@@ -52,8 +52,15 @@ def access_of(scope: dict[str, Any]) -> Access:
     return scope.get(ACCESS) or Access("", frozenset())
 
 
-async def reached_by(server: Server, access: Access, id: str) -> Reached:
-    """The running sandbox that the path names. Raises Refusal."""
+async def reached_by(scope: dict[str, Any], server: Server, access: Access, id: str) -> Reached:
+    """The running sandbox that the path names. Raises Refusal, also when it has no walls and the token no `host`."""
+    reached = await _found(server, access, id)
+    verb = scope["route_handler"].opt.get("verb", "host")
+    require(access, needed(verb, walled=reached.walled))
+    return reached
+
+
+async def _found(server: Server, access: Access, id: str) -> Reached:
     known = server.reach.known(id)
     if known is not None and access.reaches(known.id, known.name):
         return known

@@ -48,6 +48,11 @@ class Reached:
         return result
 
     @property
+    def walled(self) -> bool:
+        """Whether it has walls. Without them, commands and files in it are the host's own."""
+        return self.sandbox.engine not in ("none", "")  # "": another process's, which does not say
+
+    @property
     def ended(self) -> bool:
         sandbox = self.sandbox
         return sandbox._connection.ended if isinstance(sandbox, Client) else sandbox._closed

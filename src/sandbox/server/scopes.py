@@ -28,6 +28,8 @@ VERBS = {
 OWNER = frozenset(VERBS) - {"sign"}  # for a person, who approves what programs ask for
 ALL = "*"
 LEASE = "lease"  # the surface of a token that may create one sandbox and then use that one
+# Verbs that reach no further in a sandbox without walls. With any other, whoever uses it is on the host itself.
+SAME_WITHOUT_WALLS = ("read", "kill", "audit", "answer", "network")
 NOT_PER_SANDBOX = ("create", "host", "panic", "sign", "approve")  # these reach beyond any one sandbox
 
 
@@ -54,6 +56,11 @@ class Access(msgspec.Struct, frozen=True):
         """Whether it covers a sandbox with any of these ids or names. An empty name (an unnamed one) never matches."""
         everything = not self.sandboxes and self.surface != LEASE  # a lease covers none until its sandbox exists
         return everything or any(one in self.sandboxes for one in names if one)
+
+
+def needed(verb: str, *, walled: bool) -> str:
+    """The scope that it takes to do `verb` in a sandbox: without walls (engine `none`) that is `host`."""
+    return verb if walled or verb in SAME_WITHOUT_WALLS else "host"
 
 
 def read(words: list[str]) -> frozenset[str]:

@@ -19,7 +19,7 @@ from sandbox.server.capacity import Places
 from sandbox.server.e2b.credentials import Credentials
 from sandbox.server.e2b.state import E2b
 from sandbox.server.probing import Probe
-from sandbox.server.reach import Reach, nobody_holds
+from sandbox.server.reach import Reach, nobody_holds, remember_name
 from sandbox.server.ready_pool import Ready
 from sandbox.server.tail import Tail
 from sandbox.server.tickets import Tickets
@@ -27,6 +27,7 @@ from sandbox.server.token_file import Given
 from sandbox.server.tokens import Tokens
 
 if TYPE_CHECKING:
+    from sandbox.config.model import Config
     from sandbox.sandbox import Sandbox
     from sandbox.sandboxes import Sandboxes
     from sandbox.server.settings import Settings
@@ -120,13 +121,22 @@ class Server:
 
     def _manager(self, name: str, config: Mapping[str, Any] | None) -> SandboxManager:
         """A manager whose config is layered on the owner's own, in a workspace that is kept."""
-        from sandbox.manager.config import spelled
+        from sandbox.manager.config import spelled, without_effect
 
         given = dict(config if config is not None else self.settings.manager)
         if "workspaceRoot" not in given:
             given["workspaceRoot"] = os.path.join(f"{home()}-workspaces", name)
         made = self.sandboxes.configured(spelled(given))
-        return SandboxManager(made, name=name, create=self.sandboxes.create_managed)
+        manager = SandboxManager(made, name=name, create=lambda config: self._managed(config, name))
+        for note in without_effect(given):
+            manager._tell("config", note)
+        return manager
+
+    def _managed(self, config: Config, name: str) -> Sandbox:
+        """Starts a manager's sandbox, which is shown under the manager's name."""
+        sandbox = self.sandboxes.create_managed(config)
+        remember_name(sandbox.id, name)
+        return sandbox
 
     def panic(self, by: str, reason: str) -> list[str]:
         """Pulls the kill switch. Raises SandboxError when something could not be ended."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from litestar.response import Stream
 
+_ENCODER = msgspec.json.Encoder(enc_hook=str)  # a `Message` in an event is text
 KEEP_ALIVE = b": still here\n\n"
 PAUSE = 15.0  # seconds without an event before a comment is sent, so that a dead connection is noticed
 
@@ -15,7 +16,7 @@ PAUSE = 15.0  # seconds without an event before a comment is sent, so that a dea
 def event(name: str, data: Any, id: int | str | None = None) -> bytes:
     """One event. The data is JSON, which has no line breaks."""
     number = b"" if id is None else f"id: {id}\n".encode()
-    return b"%bevent: %b\ndata: %b\n\n" % (number, name.encode(), msgspec.json.encode(data))
+    return b"%bevent: %b\ndata: %b\n\n" % (number, name.encode(), _ENCODER.encode(data))
 
 
 def response(events: AsyncIterator[bytes]) -> Stream:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sandbox.client import Client
 from sandbox.cluster.agent import Agent
+from sandbox.cluster.agent_stream import connect
 from sandbox.cluster.identity import Identity
 from sandbox.cluster.line import Line
 from sandbox.errors import SandboxLost
@@ -55,16 +56,20 @@ class Leased:
     def __init__(self, agent: Agent) -> None:
         self.identity = Identity("client")
         self.agent = agent
-        self.url, authority, self.token, self.id = agent.lease(self.identity.authority, self.identity.digest)
+        self.url, authority, self.token, self.id, self.port = agent.lease(*self.identity.shown)
         self.context = self.identity.for_client(authority)
 
     def line(self) -> Line:
         return Line(self.url, self.context, self.token)
 
-    def connect(self, path: str = "/v1/rpc") -> Any:
-        connection = _connection(f"{self.url}{path}", self.token, None, self.context)
+    def connect(self, sandbox: str = "") -> Any:
+        connection = connect(("127.0.0.1", self.port), self.context, self.token, sandbox)
         connection.lost = SandboxLost
         return connection
+
+    def web_socket(self, path: str = "/v1/rpc") -> Any:
+        """The same by way of the HTTP server, which serves it, too."""
+        return _connection(f"{self.url}{path}", self.token, None, self.context)
 
     def sandbox(self, config: dict[str, Any] | None = None) -> Client:
         return Client(config or {}, connection=self.connect(), create=True)

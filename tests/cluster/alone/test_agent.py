@@ -52,7 +52,9 @@ def test_a_lease_reaches_no_other_sandbox_before_it_has_its_own(home: Path) -> N
                         line.ask(method, path)
                     assert refused.value.status in (401, 403, 404, 405), (method, path)
             with pytest.raises(SandboxError):
-                second.connect(f"/v1/sandboxes/{other.id}/rpc")
+                second.connect(other.id)
+            with pytest.raises(SandboxError):
+                second.web_socket(f"/v1/sandboxes/{other.id}/rpc")
             with second.sandbox() as own:
                 assert own.exec("echo mine").stdout == "mine\n"
             assert other.exec("echo still here").stdout == "still here\n"
@@ -69,7 +71,9 @@ def test_a_token_is_good_for_nobody_but_the_client_that_it_was_given_to(home: Pa
             assert line.ask_json("POST", "/v1/cluster/missing", {"digests": []}) == {"digests": []}
         with owner.sandbox() as sandbox:
             with pytest.raises(SandboxError):
-                thief.connect(f"/v1/sandboxes/{sandbox.id}/rpc")
+                thief.connect(sandbox.id)
+            with pytest.raises(SandboxError):
+                thief.web_socket(f"/v1/sandboxes/{sandbox.id}/rpc")
             with thief.line() as line, pytest.raises(AgentRefused) as refused:
                 line.ask_json("POST", "/v1/cluster/missing", {"digests": []})
             assert refused.value.status == 401

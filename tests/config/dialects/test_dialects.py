@@ -322,6 +322,31 @@ def test_manager_config_of_the_seed() -> None:
     assert not config.vfs.direct_mounts["/out"].readonly
     assert config.vfs.direct_mounts["/workspace"].host_path == "/srv/work"
     assert config.environment.set == {"NODE_ENV": "production"}
+    assert (config.container_prefix, config.user) == ("milady", "user")
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("containerPrefix", ["", "-x", "a b", "a" * 64, "x\n", 5]),
+        ("user", [0, "", "1:2:3", "a b", "--privileged"]),
+        ("readOnlyRoot", ["yes", 1]),
+        ("capDrop", ["ALL", [1], {}]),
+        ("dns", ["192.0.2.1", [1], {}]),
+    ],
+)
+def test_a_managers_field_of_the_wrong_form_is_an_error_also_where_it_changes_nothing(
+    field: str, wrong: list[Any]
+) -> None:
+    for value in wrong:
+        with pytest.raises(ConfigError) as problem:
+            Config.read(manager.translate({field: value}).data)
+        assert problem.value.path in (field, "container_prefix")
+
+
+@pytest.mark.parametrize(("given", "user"), [("0", "root"), ("0:0", "root"), ("root", "root"), ("1000:1000", "user")])
+def test_a_managers_user_is_root_or_the_ordinary_one(given: str, user: str) -> None:
+    assert Config.read(manager.translate({"user": given}).data).user == user
 
 
 def test_manager_refuses_the_hosts_network_and_unknown_keys() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sandbox.config.dialects.table import ALWAYS, NO_HOSTS, Translated, text_list
+import re
+
+from sandbox.config.dialects.table import ALWAYS, NO_HOSTS, Translated, boolean, text_list
 from sandbox.config.dialects.table import translate as by_table
 from sandbox.errors import ConfigError
 
@@ -10,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+_USER = re.compile(r"[a-z_0-9][a-z0-9_-]{0,31}(:[a-z_0-9][a-z0-9_-]{0,31})?")
 
 
 def _network(value: object) -> dict[str, Any]:
@@ -51,6 +55,23 @@ def _milliseconds(value: object) -> dict[str, Any]:
     return {"browser.auto_start_timeout": value / 1000}
 
 
+def _user(value: object) -> dict[str, Any]:
+    """`uid`, `uid:gid` or a name. Root is root as far as the engine allows; anybody else is the ordinary user."""
+    if not isinstance(value, str) or not _USER.fullmatch(value):
+        raise ConfigError("must be uid:gid, not {value!r}", value=value)
+    return {"user": "root" if value.partition(":")[0] in ("0", "root") else "user"}
+
+
+def _boolean(value: object) -> dict[str, Any]:
+    boolean(value)
+    return {}
+
+
+def _texts(value: object) -> dict[str, Any]:
+    text_list(value)
+    return {}
+
+
 TABLE: Mapping[str, Any] = {
     "mode": "mode",
     "image": "image",
@@ -62,13 +83,12 @@ TABLE: Mapping[str, Any] = {
     "network": _network,
     "binds": _binds,
     "workspaceRoot": "filesystem.root",
-    # The root is always read-only, every capability is dropped, tenants have no more rights than the caller, the gate
-    # is the only resolver, and we choose the names of containers.
-    "readOnlyRoot": ALWAYS,
-    "capDrop": ALWAYS,
-    "user": ALWAYS,
-    "dns": ALWAYS,
-    "containerPrefix": ALWAYS,
+    "containerPrefix": "container_prefix",
+    "user": _user,
+    # The root is always read-only, every capability is dropped, and the gate is the only resolver.
+    "readOnlyRoot": _boolean,
+    "capDrop": _texts,
+    "dns": _texts,
     "workdir": ALWAYS,
     "browser.enabled": "browser.enabled",
     "browser.image": ALWAYS,
@@ -83,6 +103,10 @@ TABLE: Mapping[str, Any] = {
 def translate(data: Mapping[str, Any]) -> Translated:
     """A manager's config in our spelling. A `workdir` is the workspace at a second path."""
     into = by_table(data, TABLE)
+    if data.get("readOnlyRoot") is False:
+        into.without_effect.append("readOnlyRoot")
+    if data.get("dns"):
+        into.without_effect.append("dns")
     browser = data.get("browser") or {}
     if browser.get("image") and browser.get("enabled", True):
         raise ConfigError("the browser runs in the sandbox's own image: set `image` instead", path="browser.image")

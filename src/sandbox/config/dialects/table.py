@@ -35,6 +35,7 @@ class Translated:
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}
         self.spelled: dict[str, str] = {}
+        self.without_effect: list[str] = []  # foreign settings that say otherwise than our walls always do
         self.masked: list[dict[str, Any]] = []  # srt: texts with secrets in them; see `network/credentials/masks.py`
 
     def put(self, path: str, value: object, foreign: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config.paths import is_beneath
-from sandbox.engines.container.arguments import BECOME, CAPABILITIES, NAME, SHELF, STAGE
+from sandbox.engines.container.arguments import BECOME, CAPABILITIES, SHELF, STAGE
 from sandbox.errors import EngineUnavailable, LimitUnavailable
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ def run_arguments(plan: Plan, *, shelf: str, image: str, labels: Mapping[str, st
     """`shelf` is the host's directory with the guest. Raises EngineUnavailable for a path that cannot be named,
     LimitUnavailable for a limit that the engine would round."""
     return [
-        *("run", "--interactive", "--rm", "--progress", "none", "--name", NAME + plan.id),
+        *("run", "--interactive", "--rm", "--progress", "none", "--name", plan.container_name),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
         # The guest makes every address local to the machine, and carries what tenants connect to through its stdout.
         *("--network", "none", "--no-dns", "--user", "0:0", "--workdir", "/"),

@@ -16,7 +16,7 @@ from functools import cached_property
 from sandbox.engines.apple.arguments import refuse_missing, run_arguments
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
 from sandbox.engines.container import cli
-from sandbox.engines.container.arguments import NAME, STAGE
+from sandbox.engines.container.arguments import STAGE
 from sandbox.engines.container.cli import APPLE, Cli, CommandFailed, printable, said
 from sandbox.engines.container.guest_directory import GuestDirectory
 from sandbox.engines.container.images import empty_image
@@ -81,12 +81,12 @@ class AppleStart(Started):
                 try:
                     _set_up(plan, guest, errors)
                 except BaseException:
-                    _remove(self._cli, NAME + plan.id, guest, process)
+                    _remove(self._cli, plan.container_name, guest, process)
                     raise
         except BaseException:
             directory.remove()
             raise
-        return AppleRunning(self._cli, NAME + plan.id, guest, process, directory)
+        return AppleRunning(self._cli, plan.container_name, guest, process, directory)
 
     def _started(self, words: list[str], errors: BinaryIO) -> tuple[FramedGuest, subprocess.Popen[bytes]]:
         from socket import socketpair

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 SHELF = "/.sandbox"  # guest/container.c: where the guest finds its control socket
 STAGE = "/.host"  # where the guest, and only the guest, sees the host's files while it sets up
-NAME = "sandbox-"  # how the containers' names begin
 FUSE = "c 10:229 rwm"  # /dev/fuse, in the kernel's list of devices that a container may open
 
 # What the guest needs for the set-up; it drops all of these before any tenant exists. As in bubblewrap.py.
@@ -34,7 +33,7 @@ def run_arguments(
     """`shelf` is the host's directory with the control socket, the guest and the filter. `ulimits`: soft and hard."""
     capabilities = CAPABILITIES if info.owner_is_root else (*CAPABILITIES, *BECOME)
     return [
-        *("run", "--detach", "--rm", "--pull", "never", "--name", NAME + plan.id, "--hostname", HOSTNAME),
+        *("run", "--detach", "--rm", "--pull", "never", "--name", plan.container_name, "--hostname", HOSTNAME),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
         *((f"--runtime={runtime}",) if runtime else ()),
         # The guest makes every address local to this network, and passes its listening sockets to the gate.

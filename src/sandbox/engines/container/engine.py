@@ -17,7 +17,7 @@ from struct import unpack
 
 from sandbox import sockets as socket
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
-from sandbox.engines.container.arguments import NAME, STAGE, run_arguments
+from sandbox.engines.container.arguments import STAGE, run_arguments
 from sandbox.engines.container.cli import Cli, CommandFailed, said
 from sandbox.engines.container.guest_directory import GuestDirectory
 from sandbox.engines.container.images import empty_image
@@ -95,11 +95,11 @@ class ContainerStart(Started):
                     _ended(process, errors, self._cli.name)
                 except BaseException:
                     _end(process)
-                    remove(self._cli, NAME + plan.id, guest, pid)
+                    remove(self._cli, plan.container_name, guest, pid)
                     raise
         finally:
             shelf.remove()
-        return ContainerRunning(self._cli, NAME + plan.id, guest, pid, group, self._info.owner_is_root)
+        return ContainerRunning(self._cli, plan.container_name, guest, pid, group, self._info.owner_is_root)
 
     def abandon(self) -> None:
         pass  # nothing has been started

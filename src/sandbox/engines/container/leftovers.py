@@ -1,4 +1,4 @@
-"""Which containers are ours: listed by label and name prefix, and removed when their owner is gone."""
+"""Which containers are ours: listed by label and, when asked, name prefix, and removed when their owner is gone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import shutil
 
 from sandbox.config.home import home
-from sandbox.engines.container.arguments import NAME
 from sandbox.engines.container.cli import APPLE, Cli, CommandFailed, find, printable
 from sandbox.errors import EngineUnavailable
 from sandbox.registry.process_identity import identity
@@ -87,11 +86,11 @@ def _read(engine: str, told: dict[str, Any]) -> Listed:
     return Listed(engine, name, {str(key): printable(str(value)) for key, value in marks.items()}, state)
 
 
-def remove_container(cli: Cli, name: str) -> None:
-    """Kills and removes one of our containers. Raises CommandFailed, EngineUnavailable."""
-    if not name.startswith(NAME):
-        raise CommandFailed(cli.name, name)
-    cli.run("rm", "--force", name)
+def remove_container(cli: Cli, one: Listed) -> None:
+    """Kills and removes one of our containers: its label says that it is. Raises CommandFailed, EngineUnavailable."""
+    if not one.id or not one.name:
+        raise CommandFailed(cli.name, one.name)
+    cli.run("rm", "--force", one.name)
 
 
 def sweep() -> list[str]:
@@ -105,9 +104,9 @@ def sweep() -> list[str]:
             continue
         try:
             cli = Cli(engine)
-            for one in listed(cli, NAME):
+            for one in listed(cli):
                 if one.home == os.path.realpath(home()) and not one.owner_lives:
-                    remove_container(cli, one.name)
+                    remove_container(cli, one)
                     removed.append(one.name)
         except (CommandFailed, EngineUnavailable):
             continue

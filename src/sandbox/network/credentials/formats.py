@@ -33,7 +33,7 @@ class UnreadableCredentials(Exception):
 
 
 def leaves(text: str, format: str) -> list[Leaf]:
-    """Every string in the file, in its order. Raises Unreadable."""
+    """Every string in the file, in its order. Raises UnreadableCredentials."""
     try:
         if format == "json":
             return _numbered(_walked(_json(text), ()))
@@ -46,7 +46,7 @@ def leaves(text: str, format: str) -> list[Leaf]:
 
 def changed(text: str, format: str, new: Mapping[tuple[Keys, int], Any], *, comments: bool = True) -> str:
     """The file with new values in some places, and with its comments only if `comments`. In JSON, a place need not
-    exist yet. Raises Unreadable."""
+    exist yet. Raises UnreadableCredentials."""
     try:
         if format == "json":
             return _changed_json(text, new)

@@ -250,8 +250,10 @@ class Login:
         self.version += 1
 
     def renewed(self, sent: str | None, new: Mapping[str, str], answer: Mapping[str, Any]) -> None:
-        """Writes the tokens of an answer (`new`, by kind) to the file they belong to. `sent`: the refresh token that
-        was sent for them; None for a login made inside. Call it under the lock. Raises OSError or Unreadable."""
+        """Writes the tokens of an answer (`new`, by kind) to the file they belong to. Call it under the lock.
+
+        `sent`: the refresh token that was sent for them; None for a login made inside. Raises OSError,
+        UnreadableCredentials."""
         target = self._target(sent)
         try:
             with open(target, encoding="utf-8") as file:

@@ -43,6 +43,8 @@ async def running(server: Server, access: Access, id: str, *, wakes: bool = True
             raise gone() from None
     if known.id != id or not access.reaches(known.id, known.name):
         raise gone()
+    if not known.walled and not access.may("host"):
+        raise E2bRefusal(403, "this sandbox has no walls, and the token has no scope 'host'")
     if known.paused and wakes:
         await endings.wake(server, known)
     if known.paused:

@@ -130,7 +130,7 @@ async def capabilities(server: Server, access: Access) -> dict[str, Capability]:
     found = {} if sandbox is None else await server.run(lambda: sandbox.desktop.capabilities())
     names = ("screenshot", "audioRecord", "audioPlay", "computerUse", "windowList", "video", "vnc", "browser")
     answer = {name: Capability(found.get(name) is not None, found.get(name)) for name in names}
-    return {**answer, "shell": Capability(True, "/bin/sh")}
+    return {**answer, "shell": Capability(sandbox is not None, "/bin/sh" if sandbox is not None else None)}
 
 
 @get("/api/sandbox/screen/screenshot", opt=EXEC, media_type="image/png")

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from sandbox.manager.manager import Happened, SandboxManager
 from sandbox.server.guard import manager_of, require
 from sandbox.server.refusal import Refusal
-from sandbox.server.scopes import Access
+from sandbox.server.scopes import Access, needed
 from sandbox.server.server import Server
 
 
@@ -124,11 +124,11 @@ async def exec(server: Server, access: Access, data: Exec) -> Ended:
 
 async def run_in(server: Server, access: Access, manager: SandboxManager, asked: Exec) -> Ended:
     """Runs a command. Where there are no walls (mode `off`) it runs on the host, which needs scope `host`."""
-    walled = manager.walled
-    if not walled:
-        require(access, "host")
+    sandbox = manager._usable("exec")  # this one and no other: a change of the mode may replace it meanwhile
+    walled = sandbox.engine != "none"
+    require(access, needed("exec", walled=walled))
     timeout = asked.timeoutMs / 1000
-    result = await server.run(lambda: manager.exec(asked.command, workdir=asked.workdir, timeout=timeout))
+    result = await server.run(lambda: manager._exec_in(sandbox, asked.command, workdir=asked.workdir, timeout=timeout))
     return Ended(result.exit_code, result.stdout, result.stderr, result.duration_ms, walled)
 
 

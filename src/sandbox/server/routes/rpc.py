@@ -9,7 +9,7 @@ import asyncio
 import socket as sockets
 from collections.abc import Mapping
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from litestar import WebSocket, websocket
 
@@ -26,7 +26,7 @@ from sandbox.server import lifetimes
 from sandbox.server.guard import require
 from sandbox.server.reach import Reached
 from sandbox.server.routes.sandboxes import start
-from sandbox.server.scopes import LEASE, Access
+from sandbox.server.scopes import LEASE, Access, needed
 from sandbox.server.server import Server
 from sandbox.sockets import connect_in
 
@@ -34,6 +34,16 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 PIECE = 2**16
+
+
+class LineStream(Protocol):
+    """A connection that is no plain socket, such as one with TLS."""
+
+    def fileno(self) -> int: ...
+    def receive(self, wake: int | None = None) -> bytes: ...
+    def send(self, data: memoryview) -> int: ...
+    def shutdown(self, how: int, /) -> None: ...
+
 
 # The verb that each method needs. A method that is not listed needs `host`, so a new one is closed by default.
 VERBS = {
@@ -55,9 +65,9 @@ VERBS = {
 @websocket("/v1/rpc", opt={"verb": "create", "surface": LEASE})
 async def creating(socket: WebSocket[Any, Any, Any], server: Server, access: Access) -> None:
     """JSON-RPC for a new sandbox, which `create` makes and which ends with the connection."""
-    current = CurrentSandbox(sandboxes=_Creator(server, access))  # type: ignore[arg-type]
     await socket.accept()
-    await _serve(socket, server, access, current, ends=True)
+    # `_Creator` makes no other for this token.
+    await _serve(socket, server, access, creator(server, access), ends=True, walled=True)
 
 
 @websocket("/v1/sandboxes/{id:str}/rpc", opt={"verb": "read", "surface": LEASE})
@@ -65,7 +75,8 @@ async def attached(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
     """JSON-RPC for a running sandbox. If another process owns it, scope `host` is needed."""
     if not isinstance(reached.sandbox, Client):
         await socket.accept()
-        await _serve(socket, server, access, CurrentSandbox(reached.sandbox), ends=False)
+        current = CurrentSandbox(reached.sandbox)
+        await _serve(socket, server, access, current, ends=False, walled=reached.walled)
         return
     require(access, "host")  # the process that owns it answers, and knows nothing about scopes
     line = await server.run(lambda: _connected(reached.id), lambda one: one.close())
@@ -81,6 +92,11 @@ def _connected(id: str) -> sockets.socket:
         line.close()
         raise
     return line
+
+
+def creator(server: Server, access: Access) -> CurrentSandbox:
+    """A sandbox that the client is about to create."""
+    return CurrentSandbox(sandboxes=_Creator(server, access))  # type: ignore[arg-type]
 
 
 class _Creator:
@@ -102,40 +118,68 @@ class _Creator:
             return self._reachable(made[0])
 
     def _reachable(self, sandbox: Sandbox) -> Sandbox:
-        self._server.reach.add(sandbox)
+        if not self._server.reach.add(sandbox).walled and not self._access.may("host"):
+            sandbox.close()
+            raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
         return sandbox
 
 
 async def _serve(
-    socket: WebSocket[Any, Any, Any], server: Server, access: Access, current: CurrentSandbox, *, ends: bool
+    socket: WebSocket[Any, Any, Any],
+    server: Server,
+    access: Access,
+    current: CurrentSandbox,
+    *,
+    ends: bool,
+    walled: bool,
 ) -> None:
     """Serves a session in this process, at the other end of a socket pair."""
     ours, theirs = sockets.socketpair()
 
     def serve() -> None:
-        session = RpcSession(theirs.fileno(), theirs.fileno(), current, check=_check(server, access, current))
-        unsubscribe = None if ends else current.sandbox().on_event(session.events.put)
-        try:
-            session.run()
-        finally:
-            if unsubscribe is not None:
-                unsubscribe()
-            if ends:
-                current.close()
-            try:
-                theirs.shutdown(sockets.SHUT_RDWR)
-            except OSError:
-                pass
-            session.writer.close()
-            theirs.close()
+        with theirs:
+            run_session(server, access, current, theirs, ends=ends, walled=walled)
 
     Thread(target=serve, name="sandbox-rpc", daemon=True).start()
     await _relay(socket, ours)
 
 
-def _check(server: Server, access: Access, current: CurrentSandbox) -> Any:
+def run_session(
+    server: Server,
+    access: Access,
+    current: CurrentSandbox,
+    line: sockets.socket | LineStream,
+    *,
+    ends: bool,
+    walled: bool,
+) -> None:
+    """Serves a session until the other side ends it.
+
+    `ends`: the sandbox ends with it. `walled`: whether it has walls; without them, using it is using the host.
+    """
+    check, descriptor = _check(server, access, current, walled), line.fileno()
+    if isinstance(line, sockets.socket):
+        session = RpcSession(descriptor, descriptor, current, check=check)
+    else:
+        session = RpcSession(line.receive, line.send, current, check=check, descriptor=descriptor)
+    unsubscribe = None if ends else current.sandbox().on_event(session.events.put)
+    try:
+        session.run()
+    finally:
+        if unsubscribe is not None:
+            unsubscribe()
+        if ends:
+            current.close()
+        try:
+            line.shutdown(sockets.SHUT_RDWR)
+        except OSError:
+            pass
+        session.writer.close()
+
+
+def _check(server: Server, access: Access, current: CurrentSandbox, walled: bool) -> Any:
     def check(method: str, asked: Any) -> Any:
-        verb = VERBS.get(method, "host")
+        verb = needed(VERBS.get(method, "host"), walled=walled)
         if not access.may(verb):
             raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope=verb, data=_denied(verb))
         if method == "answer" and asked.answer == "always" and not access.may("host"):

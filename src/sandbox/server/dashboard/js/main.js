@@ -35,9 +35,6 @@ function header() {
   fill(document.getElementById("nav"), el("a", { href: "#/" }, t("Sandboxes")), el("a", { href: "#/record" }, t("Record")),
     clustered ? el("a", { href: "#/nodes" }, t("Nodes")) : null);
   fill(document.getElementById("sign-out"), button(t("Sign out"), () => { forgetToken(); location.reload(); }, { class: "quiet" }));
-  const languages = document.getElementById("language");
-  fill(languages, Object.entries(LANGUAGES).map(([code, name]) => el("option", { value: code, selected: code === language }, name)));
-  languages.onchange = async () => { await choose(languages.value); words(); route(); };
   labels();
   const panic = document.getElementById("panic");
   panic.hidden = !may("panic");
@@ -47,6 +44,12 @@ function header() {
 
 /** What index.html leaves empty, also before anybody has signed in. */
 function labels() {
+  const languages = document.getElementById("language");
+  fill(languages, Object.entries(LANGUAGES).map(([code, name]) => el("option", { value: code, selected: code === language }, name)));
+  languages.onchange = async () => {
+    await choose(languages.value);
+    if (started) { words(); route(); } else { labels(); begin(); }
+  };
   for (const node of document.querySelectorAll("[data-text]")) fill(node, t(node.dataset.text));
   for (const node of document.querySelectorAll("[data-label]")) if (node.id) node.setAttribute("aria-label", t(node.dataset.label));
 }
@@ -88,7 +91,7 @@ function signIn(problem = "") {
     begin();
   } }, el("h1", {}, "sandbox"), problem ? el("p", { role: "alert", class: "problem" }, problem) : null,
   el("label", { for: "token" }, t("Token")), field, el("button", { type: "submit" }, t("Sign in")),
-  el("p", { class: "hint" }, t("Make one with"), " ", el("code", {}, "sandbox serve token new --scope '*'"))));
+  el("p", { class: "hint" }, t("Make one with"), " ", el("code", { class: "line" }, "sandbox serve token new --scope '*'"))));
   field.focus();
 }
 

@@ -10,7 +10,8 @@ import { t } from "./text.js";
 
 const TABS = { activity: "Record", changes: "Changes", policy: "Policy", terminal: "Terminal", screen: "Screen" };
 
-export function one(node, signal, id, tab = "activity") {
+export function one(node, signal, id, asked) {
+  const tab = Object.hasOwn(TABS, asked ?? "") ? asked : "activity"; // an address may name anything
   const head = el("div", { class: "head" });
   const body = el("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${tab}`, tabindex: "-1" });
   const draw = () => fill(head, ...about(id));

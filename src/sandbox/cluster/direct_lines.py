@@ -1,0 +1,149 @@
+"""The agent's end of its clients' connections: a thread for each, which speaks JSON-RPC in TLS.
+
+Each begins with one line, `{"token": …, "sandbox": ID or ""}`, and is answered with one: `{}`, or why not. Then it is
+what `/v1/rpc` and `/v1/sandboxes/ID/rpc` of the HTTP API are, with the same rules.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from contextlib import suppress
+from threading import BoundedSemaphore, Event, Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sandbox.client import Client
+from sandbox.cluster.agent_stream import AgentStream
+from sandbox.errors import SandboxError
+from sandbox.rpc.current_sandbox import CurrentSandbox
+from sandbox.server.errors import told
+from sandbox.server.routes.rpc import creator, run_session
+from sandbox.server.scopes import LEASE
+
+if TYPE_CHECKING:
+    import ssl
+
+    from sandbox.server.scopes import Access
+    from sandbox.server.server import Server
+
+HANDSHAKES = 256  # at a time; who comes then is not served
+PATIENCE = 10.0  # seconds to finish a handshake
+
+
+class _First(msgspec.Struct, forbid_unknown_fields=True):
+    token: str
+    sandbox: str = ""
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        self.status, self.message = status, message
+
+
+class DirectLines:
+    """One agent's. `listening` is a socket that listens."""
+
+    def __init__(self, server: Server, context: ssl.SSLContext, listening: socket.socket) -> None:
+        self._server, self._context, self._listening = server, context, listening
+        self._free = BoundedSemaphore(HANDSHAKES)
+        self._streams: set[AgentStream] = set()
+        self._lock = Lock()
+        self._ended = Event()
+        Thread(target=self._accept, name="sandbox-lines", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends all of them, and takes no more."""
+        self._ended.set()
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            streams = list(self._streams)
+        for one in streams:
+            one.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                line, _ = self._listening.accept()
+            except OSError:  # the end, or no descriptors are left at the moment
+                if self._ended.wait(0.05):
+                    return
+                continue
+            if not self._free.acquire(blocking=False):
+                line.close()
+                continue
+            try:
+                Thread(target=self._serve, args=(line,), name="sandbox-line", daemon=True).start()
+            except RuntimeError:  # no thread can be started
+                self._free.release()
+                line.close()
+
+    def _serve(self, line: socket.socket) -> None:
+        try:
+            stream = self._begun(line)
+            if stream is None:
+                return
+            with self._lock:
+                self._streams.add(stream)
+            try:
+                admitted = self._admitted(stream)
+            except _Refused as refused:
+                with suppress(OSError):
+                    stream.send(memoryview(_line({"error": refused.message, "status": refused.status})))
+                self._end(stream)
+                return
+            except (OSError, msgspec.DecodeError):
+                self._end(stream)
+                return
+        finally:
+            self._free.release()
+        try:
+            stream.send(memoryview(_line({})))
+            current, access, ends, walled = admitted
+            run_session(self._server, access, current, stream, ends=ends, walled=walled)
+        except OSError:
+            pass  # it has ended
+        finally:
+            self._end(stream)
+
+    def _begun(self, line: socket.socket) -> AgentStream | None:
+        """The connection after its handshake; None for somebody without a certificate."""
+        line.settimeout(PATIENCE)
+        try:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return AgentStream(self._context.wrap_socket(line, server_side=True))
+        except (OSError, ValueError):
+            line.close()
+            return None
+
+    def _admitted(self, stream: AgentStream) -> tuple[CurrentSandbox, Access, bool, bool]:
+        """What the session is about; whether the sandbox ends with it, and has walls.
+
+        Raises _Refused, OSError, DecodeError.
+        """
+        first = msgspec.json.decode(stream.first_line(), type=_First)
+        access = self._server.tokens.check(first.token)
+        if access is None or access.surface != LEASE or not hmac.compare_digest(access.holder, stream.peer()):
+            raise _Refused(401, "that token is not valid")
+        if not first.sandbox:
+            return creator(self._server, access), access, True, True
+        try:
+            reached = self._server.reach.get(first.sandbox, access)
+        except SandboxError as problem:
+            status, body = told(problem)
+            raise _Refused(status, body.message) from None
+        if isinstance(reached.sandbox, Client):
+            raise _Refused(403, "another process owns that sandbox")
+        return CurrentSandbox(reached.sandbox), access, False, reached.walled
+
+    def _end(self, stream: AgentStream) -> None:
+        with self._lock:
+            self._streams.discard(stream)
+        stream.cut()
+        stream.close()
+
+
+def _line(said: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(said) + b"\n"
