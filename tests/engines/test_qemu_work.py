@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from sandbox import LimitUnavailable, Sandbox
 from sandbox.engines.machine import packages
+from sandbox.plan.plan import Plan
 from tests.engines.test_limits import with_groups
 from tests.sandboxes import Command, cli, home  # noqa: F401 - fixtures
 
@@ -30,7 +32,9 @@ def out(sandbox: Sandbox, script: str) -> str:
 @pytest.mark.vm
 def test_a_projects_tests_run_with_the_hosts_programs_and_no_image(cli: Command) -> None:  # noqa: F811
     Path("test_it.py").write_text("def test_it():\n    assert open('/proc/version').read()\n")
-    done = cli("run", "--engine", "qemu", "--", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py")
+    # Programs of the system and under the home are shown; this environment may be anywhere.
+    words = ("pytest", "-q", "-p", "no:cacheprovider", "test_it.py")
+    done = cli("run", "--engine", "qemu", "--ro", sys.prefix, "--", *words)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stderr
 
 
@@ -90,6 +94,23 @@ def test_root_of_the_machine_installs_packages_for_itself_alone(package: Path) -
             out(sandbox, "of-the-package; dpkg-query -Wf '${Status}' of-the-test") == "installed\ninstall ok installed"
         )
     assert not os.path.exists("/usr/bin/of-the-package")
+
+
+def test_what_only_root_of_the_host_may_read_of_the_packages_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "triggers").mkdir()
+    (tmp_path / "info").mkdir()
+    (tmp_path / "updates").mkdir()
+    for name in ("status", "lock", "updates/0001", "triggers/File", "triggers/Lock", "info/a.list"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(packages, "DATABASE", str(tmp_path))
+    monkeypatch.setattr(os, "access", lambda path, how: not path.endswith("Lock"))  # as for anybody but root
+    plan = Plan()
+    packages.show_packages(plan)
+    shown = [os.path.relpath(bind.target, tmp_path) for bind in plan.binds if bind.target.startswith(str(tmp_path))]
+    assert shown == ["info", "status", "triggers/File"]
+    assert f"{tmp_path}/updates" in plan.directories  # an installation on the host that goes on just now is not theirs
 
 
 def test_no_password_for_packages_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

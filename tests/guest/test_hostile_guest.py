@@ -119,6 +119,8 @@ LIES: dict[str, Callable[[Liar, int], None]] = {
     "a status below nothing": lambda liar, number: liar.say(id=number, **{**EXIT, "code": -1}),
     "a signal that there is not": lambda liar, number: liar.say(id=number, **EXIT, signal=2**63),
     "a time below nothing": lambda liar, number: liar.say(id=number, **{**EXIT, "wall_us": -1}),
+    "that it is ready, again, for which our side opens descriptors": lambda liar, _: liar.say(t="ready", sockets=[]),
+    "a datagram of a socket that is a list": lambda liar, _: liar.say(t="datagram", socket=[], peer=b"", data=b""),
     "a word that does not exist": lambda liar, number: liar.say(id=number, t="hi"),
 }
 

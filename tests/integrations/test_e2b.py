@@ -300,7 +300,7 @@ def test_the_same_in_a_machine(tmp_path: Path) -> None:
         until(lambda: box.get_info().state == SandboxState.PAUSED)
         assert box.run_code("x").text == "42"
         (fork,) = box.fork()
-        assert fork.commands.run("uname -n; cat a.txt").stdout == "sandbox\nx"
+        assert fork.commands.run("uname -n; cat a.txt").stdout == f"sandbox-{fork.sandbox_id.removeprefix('vm-')}\nx"
         assert fork.files.get_info("a.txt").metadata == {"kept": "yes"}
     finally:
         server.end()

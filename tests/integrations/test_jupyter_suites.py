@@ -22,9 +22,8 @@ FILES = {
     "jupyter_client": ["restarter", "client", "kernelmanager", "manager", "multikernelmanager", "public_api"],
     "nbclient": ["cli", "client"],
 }
-EXPECTED = {
-    "test_client::test_async_parallel_notebooks": "two notebooks meet in a directory of the host, which no kernel sees",
-}
+MEET = "two notebooks meet in a directory of the host, which no kernel sees"
+EXPECTED = {"test_client::test_parallel_notebooks": MEET, "test_client::test_async_parallel_notebooks": MEET}
 
 
 @pytest.mark.parametrize("package", FILES)
@@ -33,6 +32,7 @@ def test_jupyters_own_suite_passes_with_kernels_behind_walls(
 ) -> None:
     home = tmp_path / "sandbox"
     environment = {**os.environ, "JUPYTER_DEFAULT_PROVISIONER_NAME": "sandbox-provisioner", "SANDBOX_HOME": str(home)}
+    environment["PATH"] = f"{PYTHON.parent}{os.pathsep}{environment['PATH']}"  # it calls `jupyter-execute` by its name
     words = [f"tests/test_{name}.py" for name in FILES[package]]
     words += ["-o", "asyncio_default_fixture_loop_scope=function"]  # without it pytest-asyncio warns, which is an error
     count = suites.run(PYTHON, words, suites.PLACE / "source" / package, environment, EXPECTED)

@@ -18,7 +18,7 @@ from sandbox.manager.config import STANDARD_OPEN_FILES
 from sandbox.manager.settings import ManagerSettings
 from sandbox.manager.states import WrongState
 
-QUICK = ManagerSettings(interval=0.05, patience=2.0, failures=2, first_pause=0.01, end_patience=5.0)
+QUICK = ManagerSettings(interval=0.05, patience=30.0, failures=2, first_pause=0.01, end_patience=5.0)
 
 
 @pytest.fixture
@@ -186,10 +186,7 @@ def test_stop_ends_even_when_closing_hangs(managed: Any) -> None:
     manager.stop()
     assert manager.state == "stopped"
     assert "by force" in manager.events()[-1].detail
-    with pytest.raises(ProcessLookupError):
-        for _ in range(1000):
-            os.kill(sandbox._running.pid, 0)
-            time.sleep(0.01)
+    until(lambda: not Path(f"/proc/{sandbox._running.pid}").exists(), "the guest was killed")
     Sandbox.close(sandbox)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from sandbox.server.limits import AT_ONCE, UnderWay
 from sandbox.server.refusal import Refusal
 from sandbox.server.server import THREADS
 from sandbox.websocket import WebSocketClient
+from tests.patience import until
 from tests.server.serving import Served
 
 pytestmark = pytest.mark.walls
@@ -41,9 +41,7 @@ def metric(served: Served, name: str) -> float:
 def test_who_asks_for_one_too_many_waits_and_gets_the_place_that_is_freed(full: Served) -> None:
     first = full.create()
     waiting = full.start("/v1/sandboxes", {"config": {}})
-    until = time.monotonic() + 60
-    while metric(full, "sandbox_queue_length") != 1:
-        assert time.monotonic() < until
+    until(lambda: metric(full, "sandbox_queue_length") == 1)
     assert metric(full, "sandbox_own") == 1
     assert not waiting.done()
     assert full.http.delete(f"/v1/sandboxes/{first}").status_code == 200
@@ -77,13 +75,11 @@ def test_places_are_handed_out_in_the_order_in_which_they_were_asked_for() -> No
     for number in range(5):
         threads.append(threading.Thread(target=ask, args=(number,)))
         threads[-1].start()
-        until = time.monotonic() + 30
-        while places.waiting <= number:
-            assert time.monotonic() < until
+        until(lambda expected=number + 1: places.waiting == expected)  # type: ignore[misc]
     running[0] = 0
     places.freed()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert got == [0, 1, 2, 3, 4]
     assert (places.waiting, places.refused) == (0, 0)
 

@@ -63,7 +63,7 @@ def test_a_request_that_is_never_finished_ends_its_connection(
         async with serving() as place:
             reader, writer = await asyncio.open_connection(*place)
             writer.write(sent)
-            heard = await asyncio.wait_for(_until_end(reader), 20)
+            heard = await asyncio.wait_for(_until_end(reader), 60)
             writer.close()
             return heard.count(b"200 OK")
 
@@ -88,7 +88,7 @@ def test_a_head_that_comes_byte_by_byte_has_no_more_time(monkeypatch: pytest.Mon
                     await asyncio.sleep(0.02)
 
             dripping = asyncio.create_task(drip())
-            await asyncio.wait_for(_until_end(reader), 20)
+            await asyncio.wait_for(_until_end(reader), 60)
             dripping.cancel()
             writer.close()
 
@@ -103,9 +103,9 @@ def test_connections_without_a_request_make_room_for_one_with(monkeypatch: pytes
             held = [await asyncio.open_connection(*place) for _ in range(30)]
             reader, writer = await asyncio.open_connection(*place)
             writer.write(HEAD + b"Content-Length: 0\r\nConnection: close\r\n\r\n")
-            assert b"200 OK" in await asyncio.wait_for(_until_end(reader), 20)
+            assert b"200 OK" in await asyncio.wait_for(_until_end(reader), 60)
             writer.close()
-            await asyncio.wait_for(_until_end(held[0][0]), 20)  # the oldest had to go
+            await asyncio.wait_for(_until_end(held[0][0]), 60)  # the oldest had to go
             for _, each in held:
                 each.close()
 

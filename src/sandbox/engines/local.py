@@ -95,7 +95,8 @@ class LocalStart(Started):
         in the group before it builds anything."""
         self._group = hold(plan.limits, plan.pids, plan.id)
         self._unheld = without_group(plan, self._group)
-        self._setup = {**plan.setup(self._stage), "rlimits": rlimits(plan.limits, plan.pids, self._group)}
+        held = rlimits(plan.limits, plan.pids, self._group, plan.address_space)
+        self._setup = {**plan.setup(self._stage), "rlimits": held}
         if self._group is None:
             self._send_early(self._setup)
 

@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
 
-def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[int]]:
-    """The guest's `rlimits`: what no control group enforces. Never above our own hard limits."""
+def rlimits(
+    limits: Limits, pids: int | None, group: Group | None, address_space: int | None = None
+) -> list[list[int]]:
+    """The guest's `rlimits`: what no control group enforces. Never above our own hard limits.
+
+    `address_space`: what a process needs for the limit on memory, if that is more."""
     wanted: list[tuple[int, int | None]] = [
         (resource.RLIMIT_FSIZE, limits.file_size),
         (resource.RLIMIT_NOFILE, limits.open_files),
     ]
     if group is None or not group.holds("memory"):
-        wanted.append((resource.RLIMIT_AS, limits.memory))
+        wanted.append((resource.RLIMIT_AS, address_space or limits.memory))
     if group is None or not group.holds("pids"):
         # Counted per user namespace: exactly this sandbox's processes. The guest is one of them.
         wanted.append((resource.RLIMIT_NPROC, None if pids is None else pids + 1))

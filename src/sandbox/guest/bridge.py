@@ -16,6 +16,7 @@ from sandbox.errors import GuestError, SandboxClosed
 from sandbox.guest import carried, frames
 from sandbox.guest.bridge_jobs import AcceptedJob, CommandJob, DialJob, Job, RefusedJob
 from sandbox.guest.channel import Channel, Loop, broken
+from sandbox.guest.deadlines import Deadlines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Bridge:
         self._held: list[dict[str, object]] | None = None  # what waits while the guest is on hold
         self._carries = False  # the set-up asked for listening sockets
         self._carriers: dict[str, carried.Carrier] = {}
+        self._ready = False  # the guest has said so
+        self._deadlines: Deadlines[Job] = Deadlines()
         self._open = 0  # connections that tenants made, and that the guest has not ended
 
     def run(self) -> None:
@@ -52,7 +55,10 @@ class Bridge:
         try:
             while True:
                 self._arm()
-                self.loop.turn()
+                self.loop.turn(self._deadlines.left())
+                for job in self._deadlines.passed():
+                    job.overdue()
+                    job.settle()
         except SandboxClosed:
             pass
         except GuestError as broke:
@@ -90,12 +96,18 @@ class Bridge:
         if self._stream.queued > _NEVER_READ:
             raise GuestError("the guest does not read what it is sent")
 
+    def expect(self, job: Job, within: float | None) -> None:
+        """`job.overdue` is called unless the guest has gone on with it in so many seconds; None: no longer."""
+        self._deadlines.set(job, within)
+
     def over(self, job: Job) -> None:
         """The guest has sent its last frame about this job."""
         self._jobs.pop(job.number, None)
+        self._deadlines.set(job, None)
 
     def gone(self, job: Job) -> None:
         """Nothing is left of this job."""
+        self._deadlines.set(job, None)
         if job in self._alive:
             self._alive.remove(job)
             self._open -= isinstance(job, AcceptedJob)
@@ -137,6 +149,9 @@ class Bridge:
             self._datagram(message)
             return
         if message["t"] == "ready":
+            if self._ready:  # each costs descriptors of ours
+                raise GuestError("the guest got ready twice")
+            self._ready = True
             names = carried.socket_names(message.get("sockets", []))
             if names and (not self._carries or self._carriers):
                 raise GuestError("the guest offers sockets that cannot cross")
@@ -151,7 +166,7 @@ class Bridge:
 
     def _accepted(self, number: object, message: dict[str, Any]) -> None:
         """A tenant has connected to something: passes the connection on to the gate."""
-        carrier = self._carriers.get(message.get("socket", ""))
+        carrier = self._carriers.get(str(message.get("socket")))
         if type(number) is not int or number < carried.FIRST_ID or number in self._jobs or carrier is None:
             raise GuestError("the guest spoke about request {number!r}, which is not there", number=number)
         told = carried.accepted(message)
@@ -180,7 +195,7 @@ class Bridge:
         job.ask({"t": "cancel"})
 
     def _datagram(self, message: dict[str, Any]) -> None:
-        carrier = self._carriers.get(message.get("socket", ""))
+        carrier = self._carriers.get(str(message.get("socket")))
         if carrier is None:
             raise GuestError("the guest sent something else than a datagram")
         carrier.offer(carried.datagram(message))  # or it is lost
@@ -209,7 +224,7 @@ class Bridge:
         else:
             line, number = socket.socket(fileno=fds[0]), message["id"]
             if kind == "exec":
-                job: Job = CommandJob(self, number, line, fds[1:])
+                job: Job = CommandJob(self, number, line, fds[1:], message.get("timeout_ms"))
             else:
                 job = (DialJob if kind == "dial" else Job)(self, number, line)
             self._jobs[number] = job
@@ -218,10 +233,12 @@ class Bridge:
         self.send(message)
         if kind == "hold":
             self._held = []
+            self._deadlines.stop()
 
     def _release(self, told: bool) -> None:
         """Sends what was held back. `told`: the guest waits for a `go` first."""
         held, self._held = self._held or [], None
+        self._deadlines.go()
         if told:
             self.send({"t": "go"})
         for message in held:

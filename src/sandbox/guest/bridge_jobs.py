@@ -6,6 +6,7 @@ cross, and the local ends of its streams. Each frame from the guest is checked: 
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 
     class BridgeAccess(Protocol):
         """What a job needs from the bridge. `full` is set while the guest does not read what it was sent. A job calls
-        `over` when the guest has sent its last frame about it, and `gone` when nothing is left of it."""
+        `expect` when the guest has to go on with it in some time, `over` when the guest has sent its last frame about
+        it, and `gone` when nothing is left of it."""
 
         loop: Loop
         full: bool
 
         def send(self, message: dict[str, object]) -> None: ...
+
+        def expect(self, job: Job, within: float | None) -> None: ...
 
         def over(self, job: Job) -> None: ...
 
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 
 
 _LINE_MOST = 2**16  # bytes about one command that nobody has read yet
+ANSWER_MOST = 120.0  # seconds for a file operation, a connection, or the start of a command
+END_MOST = 30.0  # seconds for the end of a command whose time is up
 
 
 class Job:
@@ -48,6 +54,8 @@ class Job:
         self.answered = False  # the guest has sent its last frame
         self._line: Channel | None = Channel(line) if line is not None else None
         self._closed = False
+        if line is not None:
+            way.expect(self, ANSWER_MOST)
 
     # -- what the guest says
 
@@ -56,6 +64,12 @@ class Job:
         if message["t"] not in ("done", "failed"):
             raise GuestError("the guest answered {kind!r}", kind=message["t"])
         self.last(message)
+
+    def overdue(self) -> None:
+        """The guest should have gone on by now. May raise GuestError: then nothing else is expected of it, either."""
+        if not self.answered:
+            self.tell({"t": "failed", "errno": errno.ETIMEDOUT})
+            self.abandoned()
 
     def last(self, message: dict[str, Any] | None) -> None:
         """Passes on the guest's last frame about this job."""
@@ -221,8 +235,11 @@ class StreamJob(Job, ABC):
 class CommandJob(StreamJob):
     """A command, on three local descriptors, or on a socket that stands for its terminal."""
 
-    def __init__(self, way: BridgeAccess, number: int, line: socket.socket, stdio: Sequence[int]) -> None:
+    def __init__(
+        self, way: BridgeAccess, number: int, line: socket.socket, stdio: Sequence[int], timeout_ms: int | None = None
+    ) -> None:
         super().__init__(way, number, line)
+        self._timeout_ms = timeout_ms
         self._exit: dict[str, Any] | None = None
         self._terminal: socket.socket | None = None
         if stdio:
@@ -239,10 +256,19 @@ class CommandJob(StreamJob):
             self.last(message)
         elif message["t"] == "started":
             self._begun = True
+            self.way.expect(self, None if self._timeout_ms is None else self._timeout_ms / 1000 + END_MOST)
             terminal, self._terminal = self._terminal, None
             self.tell(message, [] if terminal is None else [terminal.detach()])
         else:
             raise GuestError("the guest said {kind!r} of a command that has not started", kind=message["t"])
+
+    def overdue(self) -> None:
+        if not self._begun or self.answered:
+            super().overdue()
+        elif self._drained():
+            raise GuestError("the guest does not answer")
+        else:
+            self.way.expect(self, END_MOST)  # our own side does not read, and the end comes after the output
 
     def _feed(self, data: bytes) -> None:
         if self._line is not None:
@@ -289,6 +315,7 @@ class DialJob(StreamJob):
         if message["t"] != "done":
             raise GuestError("the guest answered {kind!r}", kind=message["t"])
         self._begun = True
+        self.way.expect(self, None)
         ours, theirs = socket.socketpair()
         with ours:
             self._open(SocketEnd(ours), [SocketEnd(ours)], tell_end=True)

@@ -38,9 +38,10 @@ class Loop:
         if self._waiting.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
-    def turn(self) -> None:
-        """Waits, and calls the functions of the descriptors that are ready."""
-        ready = [(fd, self._waiting.get(fd)) for fd, _ in self._poll.poll()]
+    def turn(self, patience: float | None = None) -> None:
+        """Waits, at most `patience` seconds, and calls the functions of the descriptors that are ready."""
+        events = self._poll.poll(None if patience is None else patience * 1000)
+        ready = [(fd, self._waiting.get(fd)) for fd, _ in events]
         for fd, waiting in ready:
             # An earlier call may have closed the descriptor, and another may have its number by now.
             if waiting is not None and self._waiting.get(fd) == waiting:

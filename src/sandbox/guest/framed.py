@@ -12,6 +12,7 @@ from sandbox.guest.bridge import Bridge
 from sandbox.guest.guest import Guest
 
 _MOST = 20.0  # seconds for an answer from the machine's guest, which may have to wait for a slow file operation
+_READY = 300.0  # seconds until it has been set up, or taken up, where little else gets a turn
 _PATIENCE = 5.0  # seconds; the thread never blocks, so it ends at once
 
 
@@ -59,11 +60,18 @@ class FramedGuest(Guest):
         self._say({"t": "cloned", **identity}, ())
         self._get_ready()
 
-    def _expect(self, kind: str) -> None:
+    def _get_ready(self) -> None:
+        self._wait(_READY)
+        super()._get_ready()
+
+    def _wait(self, seconds: float) -> None:
         waiting = select.poll()  # `select` knows no descriptor above 1023
         waiting.register(self._channel.fileno(), select.POLLIN)
-        if not waiting.poll(_MOST * 1000):
+        if not waiting.poll(seconds * 1000):
             raise GuestError("the virtual machine does not answer")
+
+    def _expect(self, kind: str) -> None:
+        self._wait(_MOST)
         message, fds = frames.receive(self._channel)
         frames.close_all(fds)
         if message["t"] != kind:

@@ -105,6 +105,7 @@ class Plan:
         self.config: Config | None = None  # what was asked for, for engines that write rules instead of mounting
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
+        self.address_space: int | None = None  # of each process, where no control group counts memory; None: the limit
         self.unix_sockets = True  # tenants can make Unix sockets; not where they see the host's
         self.whole_host = False  # tenants can read everything of the host that is not covered
         self.image: ImageRoot | None = None  # what is at `/` under everything else; None: nothing

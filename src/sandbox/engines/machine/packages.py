@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 DATABASE = "/var/lib/dpkg"
 # Locks are made anew. Exceptions for files (statoverride) name users and groups of the host, which the machine lacks.
-LEFT_OUT = ("lock", "statoverride")
+# The journal of an installation that goes on just now (updates) would be dpkg's to finish inside.
+LEFT_OUT = ("lock", "statoverride", "updates")
 KEYS = ("/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d", "/etc/apt/keyrings", "/etc/apt/preferences.d")
 SOURCES = "/etc/apt/sources.list"
 SOURCES_MOST = 1 << 20  # bytes
@@ -22,12 +23,27 @@ _LOGIN = re.compile(rb"://[^/\s]*@")  # a password for a source of packages
 
 def show_packages(plan: Plan) -> None:
     """Adds the list of installed packages to the plan, and where others come from. Nothing where there is no dpkg."""
-    database = [f"{DATABASE}/{name}" for name in _entries(DATABASE) if not name.startswith(LEFT_OUT)]
+    database = [path for name in _entries(DATABASE) if not name.startswith(LEFT_OUT) for path in _readable(name)]
     if not database:
         return
     for path in (*database, *filter(os.path.exists, KEYS), *_sources()):
         plan.show(path, path, False)
-    plan.directories += ["/var/cache", "/var/log"]  # apt makes its own below them
+    # apt makes its own below the first two; dpkg wants the last, and it has to be empty.
+    plan.directories += ["/var/cache", "/var/log", "/var/lib", DATABASE, f"{DATABASE}/updates"]
+
+
+def _readable(name: str) -> list[str]:
+    """An entry of the database, or what is in it without what only root of the host may read: other locks, which
+    nobody but root could open, and dpkg makes one where there is none."""
+    path = f"{DATABASE}/{name}"
+    try:
+        inside = [one.path for one in os.scandir(path)]
+    except NotADirectoryError:
+        inside = []
+    except OSError:
+        return []
+    readable = [one for one in (inside or [path]) if os.access(one, os.R_OK)]
+    return [path] if len(readable) == len(inside) else readable
 
 
 def _sources() -> Iterator[str]:

@@ -7,7 +7,7 @@ import resource
 import time
 
 from sandbox.config.model import Limits
-from sandbox.engines.machine.room_paths import DIRECTORY, MEMORY_MB, OWN_MB
+from sandbox.engines.machine.room_paths import ADDRESSES_MB, DIRECTORY, MEMORY_MB, OWN_MB
 from sandbox.errors import LimitUnavailable
 from sandbox.layout.system import SYSTEM
 from sandbox.plan.mount_operations import Fuse
@@ -125,3 +125,5 @@ def limit_room(plan: Plan) -> None:
     limits.cpus = plan.limits.cpus
     limits.memory = None if plan.limits.memory is None else plan.limits.memory + (OWN_MB << 20)
     plan.limits, plan.pids = limits, None
+    if plan.limits.memory is not None:
+        plan.address_space = plan.limits.memory + (ADDRESSES_MB << 20)
