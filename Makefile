@@ -19,7 +19,7 @@ test: setup-dev $(GUEST) ## lint, types, layers, and the tests as root and as an
 serve: setup-dev $(GUEST) ## the HTTP API and the dashboard on this machine; prints the address and a token
 	@.venv/bin/python -m sandbox.cli.main serve --new-token
 
-lint: setup-dev ## ruff, mypy --strict, import-linter
+lint: setup-dev ## ruff, mypy --strict, import-linter, cycles of imports
 	@scripts/lint
 
 docs: setup-dev ## the documentation and the Python reference, into site/

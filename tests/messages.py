@@ -138,7 +138,7 @@ def _translated_in_place(file: Path) -> Iterator[tuple[str, int]]:
             for argument in node.args:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                     yield argument.value, node.lineno
-        if file.name == "main.py" and isinstance(node, ast.Tuple) and len(node.elts) == 2:
+        if file.name == "command_table.py" and isinstance(node, ast.Tuple) and len(node.elts) == 2:
             summary = node.elts[1]
             if isinstance(summary, ast.Constant) and isinstance(summary.value, str) and " " in summary.value:
                 yield summary.value, node.lineno

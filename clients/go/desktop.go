@@ -138,7 +138,7 @@ func (d *Desktop) PlayAudio(ctx context.Context, data []byte, format string) err
 	return d.do(ctx, "play_audio", map[string]interface{}{"data": data, "format": format}, nil)
 }
 
-// StartVideo begins to record the screen, so many pictures a second.
+// StartVideo begins to record the screen, at that many frames per second.
 func (d *Desktop) StartVideo(ctx context.Context, rate int) error {
 	return d.do(ctx, "start_video", map[string]interface{}{"rate": rate}, nil)
 }

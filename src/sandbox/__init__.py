@@ -76,6 +76,15 @@ def _remote(*given: Any, **more: Any) -> Client:
 
 
 Wiring.listen, Wiring.attach, Wiring.remote = staticmethod(_listen), staticmethod(_attach), staticmethod(_remote)
+Wiring.soon = (
+    "threading",
+    "sandbox.readiness",
+    "sandbox.processes",
+    "sandbox.lifetime",
+    "sandbox.guest.process",
+    "sandbox.guards.watch_later",
+    "sandbox.rpc.listen",
+)
 
 _HOMES = {
     "Sandbox": "sandbox.sandbox",

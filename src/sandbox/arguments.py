@@ -22,7 +22,7 @@ def words(command: Command) -> str | list[str | bytes]:
         found: list[str | bytes] = [command]
     elif isinstance(command, bytes | bytearray) or not hasattr(command, "__iter__"):
         raise InvalidArgument(
-            "a command is text for the shell or a list of arguments, not {type}", type=type(command).__name__
+            "a command must be text for the shell or a list of arguments, not {type}", type=type(command).__name__
         )
     else:
         found = [_word(one) for one in command]
@@ -38,7 +38,7 @@ def _word(one: object) -> str | bytes:
         return one
     if isinstance(one, os.PathLike):
         return str(os.fspath(one))
-    raise InvalidArgument("an argument of a command is text or bytes, not {one!r}", one=one)
+    raise InvalidArgument("a command's arguments must be text or bytes, not {one!r}", one=one)
 
 
 def name(command: Command) -> str:
@@ -61,7 +61,7 @@ def seconds(timeout: float | None, name: str = "timeout") -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise InvalidArgument("{name} is a number of seconds, not {given!r}", name=name, given=timeout)
+        raise InvalidArgument("{name} must be a number of seconds, not {given!r}", name=name, given=timeout)
     if not timeout > 0:  # written so that it also refuses NaN
         raise InvalidArgument("{name} must be more than 0 seconds, not {given!r}", name=name, given=timeout)
     return min(float(timeout), LONGEST)
@@ -76,7 +76,7 @@ def variables(env: Mapping[str, str] | None) -> dict[str, str]:
                 "env: {name!r} must be text and have text as its value, not {value!r}", name=name, value=value
             )
         if not name or "=" in name or "\0" in name or "\0" in value:
-            raise InvalidArgument("env: {name!r} is not a variable that a program can be given", name=name)
+            raise InvalidArgument("env: {name!r} has an invalid name or value", name=name)
         found[name] = value
     return found
 
@@ -92,7 +92,7 @@ def whole_input(input: bytes | str | None, stdin: bytes | str | None) -> bytes |
         return given
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
-    raise InvalidArgument("input is text or bytes, not {type}", type=type(given).__name__)
+    raise InvalidArgument("input must be text or bytes, not {type}", type=type(given).__name__)
 
 
 def size(pty: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -102,9 +102,9 @@ def size(pty: tuple[int, int] | None) -> tuple[int, int] | None:
     try:
         rows, columns = pty
     except (TypeError, ValueError):
-        raise InvalidArgument("pty is a pair of numbers, rows and columns, not {pty!r}", pty=pty) from None
+        raise InvalidArgument("pty must be a pair of numbers, rows and columns, not {pty!r}", pty=pty) from None
     if not all(isinstance(one, int) and 1 <= one <= 10_000 for one in (rows, columns)):
-        raise InvalidArgument("pty: rows and columns are numbers from 1 to 10000, not {pty!r}", pty=pty)
+        raise InvalidArgument("pty: rows and columns must be numbers from 1 to 10000, not {pty!r}", pty=pty)
     return rows, columns
 
 
@@ -112,5 +112,7 @@ def kept_name(keep: str | None) -> str | None:
     """The name a command is kept under. Raises InvalidArgument."""
     allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
     if keep is not None and not (isinstance(keep, str) and 1 <= len(keep) <= 64 and set(keep) <= set(allowed)):
-        raise InvalidArgument("keep is a name of at most 64 letters, digits, '_', '.' and '-', not {keep!r}", keep=keep)
+        raise InvalidArgument(
+            "keep must be a name of at most 64 letters, digits, '_', '.' and '-', not {keep!r}", keep=keep
+        )
     return keep

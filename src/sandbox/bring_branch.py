@@ -95,7 +95,7 @@ class _Packed:
 def _other(target: Target, name: str) -> Target:
     found = Target.find(target.root, name)
     if found.common != target.common:
-        raise SandboxError("{root} is another repository now", root=target.root)
+        raise SandboxError("{root} is a different repository now", root=target.root)
     found.start = target.start if not found.existed else found.start
     return found
 

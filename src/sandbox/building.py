@@ -11,6 +11,7 @@ import sys
 
 from sandbox.config.home import home
 from sandbox.config.model import Config
+from sandbox.config.paths import search_path
 from sandbox.engines.choose import default_pids
 from sandbox.errors import Message
 from sandbox.serving import Serving
@@ -178,8 +179,7 @@ class Building(Serving):
     def _look_at_path(self, trees: Sequence[str]) -> None:
         """Guards programs that the person starts by name: frozen in the home directory, reported elsewhere."""
         tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
-        mine = (os.path.realpath(one or ".") for one in os.get_exec_path() if not one.startswith("/usr/"))
-        if not any(f"{one}/".startswith(tops) for one in mine):
+        if not any(f"{one}/".startswith(tops) for one in search_path()):
             return
         from sandbox.guards.path_programs import on_path
 

@@ -153,7 +153,7 @@ class Output:
         self, limit: int = OUTPUT_LIMIT, on_stdout: Listener | None = None, on_stderr: Listener | None = None
     ) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise InvalidArgument("max_output is a number of bytes, not {limit!r}", limit=limit)
+            raise InvalidArgument("max_output must be a number of bytes, not {limit!r}", limit=limit)
         self._kept = {"stdout": Collector(limit), "stderr": Collector(limit)}
         self._listeners = {"stdout": on_stdout, "stderr": on_stderr}
         self.limit = limit

@@ -1,7 +1,7 @@
 """What `Sandbox` needs from the layers above it: who serves its socket, and how to reach another one.
 
 `sandbox/__init__.py`, which is imported before any module of the package, sets them. So no module imports one above it,
-not even inside a function. `soon` lists what is loaded while a guest builds the walls.
+not even inside a function or by name. `soon` lists what is loaded while a guest builds the walls.
 """
 
 from __future__ import annotations
@@ -37,15 +37,7 @@ class Wiring:
 
     #: What the first command needs and the walls do not. The guest needs 3 ms to build the walls, and this process has
     #: nothing else to do then: where there are two processors, loading these modules costs a start nothing.
-    soon: tuple[str, ...] = (
-        "threading",
-        "sandbox.readiness",
-        "sandbox.processes",
-        "sandbox.lifetime",
-        "sandbox.guest.process",
-        "sandbox.guards.watch_later",
-        "sandbox.rpc.listen",
-    )
+    soon: tuple[str, ...] = ()
 
     @classmethod
     def load_soon(cls) -> None:

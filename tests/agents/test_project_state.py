@@ -253,7 +253,7 @@ def test_git_inside_adds_nothing_of_it(desk: Desk) -> None:
     assert listed.stdout == "README.md\n"
 
 
-def test_where_the_project_is_read_only_it_can_be_written_all_the_same(desk: Desk) -> None:
+def test_where_the_project_is_read_only_it_can_be_written_anyway(desk: Desk) -> None:
     (desk.project / ".tool").mkdir()
     desk.config["filesystem"] = {"read_only": True}
     desk.write()

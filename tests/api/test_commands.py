@@ -116,7 +116,7 @@ def test_output_comes_as_a_stream_with_the_result_last(sb: Any) -> None:
     }
 
 
-def test_who_stops_reading_a_stream_ends_the_command(sb: Any) -> None:
+def test_closing_a_stream_early_ends_the_command(sb: Any) -> None:
     stream = sb.exec_stream("echo go; exec sleep 1000")
     assert next(stream).data == b"go\n"
     stream.close()
@@ -124,14 +124,14 @@ def test_who_stops_reading_a_stream_ends_the_command(sb: Any) -> None:
         pass
 
 
-def test_a_program_that_is_not_there_is_an_error_with_status_127(sb: Any) -> None:
+def test_a_program_that_does_not_exist_is_an_error_with_status_127(sb: Any) -> None:
     for run in (sb.exec, sb.spawn, lambda command: list(sb.exec_stream(command))):
         with pytest.raises(CommandError, match="no-such-program") as caught:
             run(["no-such-program"])
         assert (caught.value.exit_code, caught.value.result) == (127, None)
 
 
-def test_a_directory_that_is_not_there_is_an_error(sb: Any) -> None:
+def test_a_directory_that_does_not_exist_is_an_error(sb: Any) -> None:
     with pytest.raises(CommandError, match="working directory"):
         sb.exec(["true"], "nowhere")
 
@@ -139,17 +139,17 @@ def test_a_directory_that_is_not_there_is_an_error(sb: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"timeout": "1"}, "timeout is a number of seconds, not '1'"),
+        ({"timeout": "1"}, "timeout must be a number of seconds, not '1'"),
         ({"timeout": 0}, "timeout must be more than 0"),
         ({"timeout": float("nan")}, "timeout must be more than 0"),
         ({"env": {"A": None}}, "env: 'A' must be text"),
-        ({"env": {"A=B": "x"}}, "env: 'A=B' is not a variable"),
-        ({"env": {"A": "x\0y"}}, "env: 'A' is not a variable"),
-        ({"input": 5}, "input is text or bytes, not int"),
-        ({"max_output": "1"}, "max_output is a number of bytes, not '1'"),
+        ({"env": {"A=B": "x"}}, "env: 'A=B' has an invalid"),
+        ({"env": {"A": "x\0y"}}, "env: 'A' has an invalid"),
+        ({"input": 5}, "input must be text or bytes, not int"),
+        ({"max_output": "1"}, "max_output must be a number of bytes, not '1'"),
     ],
 )
-def test_an_argument_that_makes_no_sense_is_named(sb: Any, arguments: dict[str, Any], said: str) -> None:
+def test_an_invalid_argument_is_named(sb: Any, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         sb.exec("true", **arguments)
 
@@ -161,7 +161,7 @@ def test_an_argument_that_makes_no_sense_is_named(sb: Any, arguments: dict[str, 
         ("", "command is empty"),
         (b"true", "text for the shell or a list"),
         (5, "text for the shell or a list"),
-        (["echo", 5], "is text or bytes, not 5"),
+        (["echo", 5], "must be text or bytes, not 5"),
         (["echo", "a\0b"], "NUL"),
     ],
 )

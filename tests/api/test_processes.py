@@ -125,7 +125,7 @@ def test_an_unknown_stream_is_an_error(sb: Any, stream: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"pty": (0, 80)}, {"pty": 5}, {"keep": "a b"}, {"timeout": "1"}])
-def test_arguments_that_make_no_sense_are_errors(sb: Any, arguments: dict[str, Any]) -> None:
+def test_invalid_arguments_are_errors(sb: Any, arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         sb.spawn("true", **arguments)
 

@@ -123,7 +123,7 @@ def test_other_requests_to_the_host_queue_behind_the_question(table: Table) -> N
     assert not other[0]
 
 
-def test_two_long_paths_that_begin_alike_are_two_requests(table: Table) -> None:
+def test_two_long_paths_that_begin_the_same_are_two_requests(table: Table) -> None:
     first, second = table.ask(path="/" + "x" * 500), table.ask(path="/" + "x" * 500 + "?")
     table.answer("once")
     assert first and not second
@@ -194,7 +194,7 @@ def test_one_that_closed_only_its_own_end_has_no_answer_more_than_the_next(table
     assert [bool(one) for one in (*half_closed, *table.ask())] == [False, True]
 
 
-def test_only_what_will_be_shown_is_asked_anew(table: Table) -> None:
+def test_only_what_will_be_shown_is_asked_again(table: Table) -> None:
     from sandbox.asks.question import HostSubject
 
     subject = HostSubject("a.test", 443)
@@ -416,7 +416,7 @@ def test_one_waiter_that_fails_keeps_no_other_waiting(table: Table) -> None:
     assert table.events[-1]["state"] == ENDS["sandbox"]
 
 
-def test_who_waits_for_a_next_question_that_cannot_be_asked_is_refused(
+def test_waiting_for_a_next_question_that_cannot_be_asked_is_refused(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = table.ask(), table.ask(path="/other")

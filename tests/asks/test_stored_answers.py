@@ -115,7 +115,7 @@ def test_a_damaged_counter_counts_again(home: Path) -> None:
     assert [stored_answers.next_number() for _ in range(3)] == [1, 2, 3]
 
 
-def test_who_looks_whether_somebody_watches_is_not_taken_for_one(home: Path) -> None:
+def test_checking_whether_somebody_watches_does_not_count_as_watching(home: Path) -> None:
     os.close(stored_answers.watching())
     with ThreadPoolExecutor(4) as pool:
         assert not any(pool.map(lambda _: stored_answers.watched(), range(1000)))

@@ -81,7 +81,7 @@ def test_a_line_that_does_not_belong_there_is_refused_and_what_came_before_stays
     assert kept.problem("abc")
 
 
-def test_killed_after_any_byte_it_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_killed_after_any_byte_it_continues_where_it_was(tmp_path: Path) -> None:
     written(tmp_path / "node", 6)
     lines = whole(tmp_path / "node")
     first = b"".join(lines.splitlines(keepends=True)[:2])

@@ -165,7 +165,7 @@ def test_a_lost_head_is_made_again_from_the_record(directory: Path, head: bytes)
     ]
 
 
-def test_a_record_that_was_cut_short_says_so_and_goes_on(directory: Path) -> None:
+def test_a_record_that_was_cut_short_says_so_and_continues(directory: Path) -> None:
     fill(directory, 5)
     log = directory / "audit.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:3]))
@@ -231,7 +231,7 @@ def test_concurrent_sandboxes_write_safely(directory: Path) -> None:
         assert own == [f"vm-{n} {number}" for number in range(200)]
 
 
-def test_a_forked_child_goes_on_writing_the_same_record(directory: Path) -> None:
+def test_a_forked_child_continues_writing_the_same_record(directory: Path) -> None:
     record = Record(str(directory))
     record.write("policy_decision", "parent")
     child = os.fork()

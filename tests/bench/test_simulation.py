@@ -78,7 +78,7 @@ def shared(cores: int, others: float, costs: list[float]) -> list[float]:
     return ends
 
 
-def test_shared_cores_are_shared_alike() -> None:
+def test_shared_cores_are_shared_equally() -> None:
     assert shared(2, 0.0, [1.0, 1.0]) == pytest.approx([1.0, 1.0])
     assert shared(1, 0.0, [1.0, 2.0]) == pytest.approx([2.0, 3.0])  # half each, then the rest alone
     assert shared(1, 1.0, [1.0]) == pytest.approx([2.0])

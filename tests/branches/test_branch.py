@@ -48,7 +48,7 @@ def test_commits_arrive_on_the_branch_and_nothing_else_changes(project: Path, tm
     assert kept(tmp_path / "home") == []
 
 
-def test_who_signs_commits_gets_unsigned_ones_since_the_key_is_not_inside(project: Path) -> None:
+def test_commits_made_inside_are_unsigned_since_the_key_is_not_inside(project: Path) -> None:
     git(project, "config", "commit.gpgSign", "true")
     git(project, "config", "tag.gpgSign", "true")
     git(project, "config", "gpg.format", "ssh")

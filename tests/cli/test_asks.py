@@ -71,7 +71,7 @@ def test_the_person_answers_on_the_terminal(home: Path, url: str, typed: str, se
     assert hosts(home) == (["good.test:80"] if typed == "a" else [])
 
 
-def test_who_has_said_always_is_not_asked_again(home: Path, url: str) -> None:
+def test_after_always_nobody_is_asked_again(home: Path, url: str) -> None:
     command = ("run", "--ask", "--", "sh", "-c", f"curl -sS {url}; echo; echo done")
     with Person(*command) as person:
         person.sees(PROMPT)

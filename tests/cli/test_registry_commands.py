@@ -85,7 +85,7 @@ def test_exec_runs_a_further_command_with_our_streams(cli: Command, detached: st
     assert (done.stdout, done.stderr, done.returncode) == ("b\ngiven\n", "err\n", 9)
 
 
-def test_exec_says_what_a_shell_says_of_a_command_that_is_not_there(cli: Command, detached: str) -> None:
+def test_exec_says_what_a_shell_says_of_a_command_that_does_not_exist(cli: Command, detached: str) -> None:
     done = cli("exec", detached, "--", "no-such-program")
     assert done.returncode == 127
     assert "no such command" in done.stderr

@@ -168,7 +168,7 @@ def test_too_few_descriptors_are_one_line_too(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_command_that_is_not_there_is_127(tmp_path: Path) -> None:
+def test_a_command_that_does_not_exist_is_127(tmp_path: Path) -> None:
     done = run("no-such-program", cwd=tmp_path)
     assert done.returncode == 127
     assert done.stderr == "sandbox: no-such-program: no such command inside the sandbox\n"
@@ -246,7 +246,7 @@ def test_input_comes_through_pipes_and_files(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == (tmp_path / "in").read_text()
 
 
-def test_a_file_given_as_output_cannot_be_opened_anew_from_inside(tmp_path: Path) -> None:
+def test_a_file_given_as_output_cannot_be_opened_again_from_inside(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     log = tmp_path / "log"

@@ -46,7 +46,7 @@ def test_words_arrive_as_they_are(project: Path) -> None:
     assert srt(project, "printf", "%s|", "a b", "$HOME", "-d").stdout == "a b|$HOME|-d|"
 
 
-def test_a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_126(project: Path) -> None:
+def test_a_command_that_does_not_exist_is_127_and_one_that_cannot_be_run_126(project: Path) -> None:
     assert srt(project, "--", "/nonexistent").returncode == 127
     assert srt(project, "--", "/etc").returncode == 126
     assert srt(project, "-c", "/nonexistent").returncode == 127
@@ -104,7 +104,7 @@ def test_mistakes_on_the_command_line_are_errors(project: Path, words: list[str]
         ({"filesystem": {"disabled": True}}, "filesystem.disabled"),
     ],
 )
-def test_a_settings_file_that_makes_no_sense_is_never_run_without(
+def test_an_invalid_settings_file_is_never_ignored(
     project: Path, settings: object, complaint: str
 ) -> None:
     done = srt(project, "--", "echo", "ran", settings=settings)

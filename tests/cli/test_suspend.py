@@ -60,7 +60,7 @@ def sandboxed(*words: str) -> str:
     return shlex.join([*program(), "run", "--", *words]) + "\n"
 
 
-def test_ctrl_z_gives_the_shell_its_prompt_and_fg_goes_on(shell: Shell) -> None:
+def test_ctrl_z_gives_the_shell_its_prompt_and_fg_continues(shell: Shell) -> None:
     shell.types(sandboxed("cat"))
     shell.types("first\n")
     shell.sees("first\r\nfirst\r\n")
@@ -109,7 +109,7 @@ def test_a_signal_that_ends_a_command_on_a_terminal_is_reported(shell: Shell) ->
     shell.sees("status-143")
 
 
-def test_a_stopped_command_without_a_shell_to_resume_it_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_command_without_a_shell_to_resume_it_continues(tmp_path: Path) -> None:
     from tests.cli.person import Person
 
     script = "import os, signal; os.kill(0, signal.SIGTSTP); print('went on')"

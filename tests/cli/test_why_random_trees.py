@@ -142,7 +142,7 @@ def test_blocked_files_of_a_read_only_project_are_hidden_where_the_host_is_shown
         assert "SECRET" not in sandbox.exec("cat .env").stdout
 
 
-def test_a_blocked_directory_in_which_writing_is_allowed_is_no_obstacle(tmp_path: Path) -> None:
+def test_writing_can_be_allowed_in_a_blocked_directory(tmp_path: Path) -> None:
     (tmp_path / "src/x").mkdir(parents=True)
     lists = {"blocked_patterns": ["src"], "allow_write": [f"{tmp_path}/src/x"]}
     with Sandbox({"filesystem": {"root": str(tmp_path), **lists}}) as sandbox:

@@ -44,5 +44,5 @@ def test_the_complete_example_runs_and_the_agent_never_sees_the_key(home: Path) 
 
 
 @pytest.mark.parametrize("words", [["echo", "under my policy"], ["--", "echo", "under my policy"]])
-def test_a_command_of_ones_own(home: Path, words: list[str]) -> None:
+def test_a_command_of_your_own(home: Path, words: list[str]) -> None:
     assert run("my_sandbox.py", "run", *words) == "under my policy\n"

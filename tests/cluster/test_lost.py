@@ -65,7 +65,7 @@ def test_a_node_that_falls_silent_is_lost_too(cluster: Any, doomed: Any) -> None
     sandbox.close()
 
 
-def test_with_checkpoints_it_goes_on_elsewhere_from_the_last_one(cluster: Any, tmp_path: Path) -> None:
+def test_with_checkpoints_it_continues_elsewhere_from_the_last_one(cluster: Any, tmp_path: Path) -> None:
     policy = Checkpoints(f"file://{tmp_path}/store", every=None)
     with cluster.sandbox(checkpoints=policy, timeout=60) as sandbox:
         script = "echo first > kept; echo mine > ~/note; mkdir -p a/b; echo deep > a/b/c; ln -s kept link"
@@ -82,7 +82,7 @@ def test_with_checkpoints_it_goes_on_elsewhere_from_the_last_one(cluster: Any, t
     assert list((tmp_path / "store").iterdir()) == []  # closed, so nothing is left
 
 
-def test_a_project_goes_on_too_and_comes_back_from_there(
+def test_a_project_continues_too_and_comes_back_from_there(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))

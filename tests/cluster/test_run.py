@@ -80,7 +80,7 @@ def test_what_an_option_hides_does_not_travel(cluster: Any, machines: ThreeNodes
 @pytest.mark.parametrize("option", [["--detach"], ["--publish", "80"], ["--localhost", "80"]])
 def test_what_is_about_this_machine_is_refused(project: Path, option: list[str]) -> None:
     ran = sandbox(project, "run", *option, "--", "true", cluster="192.0.2.1:6379")
-    assert ran.returncode == 125 and "is about this machine" in ran.stderr
+    assert ran.returncode == 125 and "works only on this machine" in ran.stderr
 
 
 def test_a_secret_from_a_file_is_read_here(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_it_is_seen_when_the_owner_allows_it_which_is_on_the_record(display: Non
 
 
 @pytest.mark.parametrize("owner", [Owner("deny"), None])
-def test_it_is_not_seen_when_the_owner_denies_it_or_is_not_there(
+def test_it_is_not_seen_when_the_owner_denies_it_or_is_absent(
     display: None, tmp_path: Path, owner: Owner | None
 ) -> None:
     with of_the_host(tmp_path, owner) as sandbox, pytest.raises(Denied, match="desktop.display"):

@@ -37,7 +37,7 @@ def test_a_looker_on_has_no_mouse_keyboard_or_clipboard() -> None:
     assert Filter(control=False).feed(said) == GREETING + ASK + FORMAT
 
 
-def test_who_takes_over_has_mouse_and_keyboard_but_no_clipboard_and_no_other_size() -> None:
+def test_taking_over_gives_mouse_and_keyboard_but_no_clipboard_and_no_other_size() -> None:
     assert Filter(control=True).feed(GREETING + KEY + PASTE + POINTER + RESIZE) == GREETING + KEY + POINTER
 
 

@@ -59,16 +59,16 @@ class Conformance:
         (project / "sub").mkdir()
         assert sandbox.exec(["pwd"], "sub").stdout.strip() == str(project.resolve() / "sub")
 
-    def test_a_working_directory_that_is_not_there_is_an_error(self, sandbox: Sandbox) -> None:
+    def test_a_working_directory_that_does_not_exist_is_an_error(self, sandbox: Sandbox) -> None:
         with pytest.raises(CommandError, match="working directory"):
             sandbox.exec(["true"], "nowhere")
 
-    def test_a_program_that_is_not_there_is_an_error_with_status_127(self, sandbox: Sandbox) -> None:
+    def test_a_program_that_does_not_exist_is_an_error_with_status_127(self, sandbox: Sandbox) -> None:
         with pytest.raises(CommandError, match="no such command") as caught:
             sandbox.exec(["no-such-program"])
         assert caught.value.exit_code == 127
 
-    def test_a_directory_on_path_that_cannot_be_looked_into_has_no_program(
+    def test_a_directory_on_path_that_cannot_be_inspected_has_no_program(
         self, sandbox: Sandbox, project: Path
     ) -> None:
         (project / "closed").mkdir(mode=0)
@@ -115,7 +115,7 @@ class Conformance:
         data = b"line\n" * 200_000
         assert sandbox.exec(["cat"], stdin=data).stdout_bytes == data
 
-    def test_a_command_that_does_not_read_its_input_ends_all_the_same(self, sandbox: Sandbox) -> None:
+    def test_a_command_that_does_not_read_its_input_ends_anyway(self, sandbox: Sandbox) -> None:
         assert sandbox.exec(["true"], stdin=b"x" * 2**22).exit_code == 0
 
     def test_output_over_the_limit_is_cut_with_a_mark(self, sandbox: Sandbox) -> None:
@@ -259,7 +259,7 @@ class Conformance:
             sandbox.write_file("program", "#!/bin/sh\necho ran\n", mode=0o755)
             assert sandbox.exec(["./program"]).stdout == "ran\n"
 
-    def test_a_file_that_is_not_there_is_the_usual_error(self, sandbox: Sandbox) -> None:
+    def test_a_file_that_does_not_exist_is_the_usual_error(self, sandbox: Sandbox) -> None:
         with pytest.raises(FileNotFoundError):
             sandbox.read_file("nothing")
         with pytest.raises(NotADirectoryError):

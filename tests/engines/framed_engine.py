@@ -13,46 +13,43 @@ from sandbox.guest.framed import FramedGuest
 from sandbox.plan.plan import Plan
 
 
-class FramedRunning(GuestRunning):
-    def __init__(self, guest: FramedGuest, process: subprocess.Popen[bytes]) -> None:
-        super().__init__(guest)
-        self._process = process
-
-    def out_of_memory(self) -> str | None:
-        return None
-
-    def close(self) -> None:
-        self._guest.close()
-        self._process.wait()
-
-
 class FramedStart(Started):
     def __init__(self, guest: FramedGuest, process: subprocess.Popen[bytes]) -> None:
-        self._guest = guest
-        self._process = process
+        self.guest, self._process = guest, process
 
     def build(self, plan: Plan) -> FramedRunning:
         try:
             if plan.walls:  # nothing is around this guest: what it built would be built on the machine itself
                 raise WallError("this engine builds no walls")
-            self._guest.greet()
-            self._guest.set_up(plan.setup(""))
+            self.guest.greet()
+            self.guest.set_up(plan.setup(""))
         except SandboxClosed:
             self.abandon()
             raise WallError("the guest ended") from None
         except BaseException:
             self.abandon()
             raise
-        return FramedRunning(self._guest, self._process)
+        return FramedRunning(self)
 
     def abandon(self) -> None:
-        self._guest.close()
+        self.guest.close()
         self._process.wait()
 
 
+class FramedRunning(GuestRunning):
+    def __init__(self, started: FramedStart) -> None:
+        super().__init__(started.guest)
+        self._started = started
+
+    def out_of_memory(self) -> str | None:
+        return None
+
+    def close(self) -> None:
+        self._started.abandon()
+
+
 class FramedEngine(Engine):
-    name = "framed"
-    can = Capabilities(walls=False, own_root=False, descriptors=False)
+    name, can = "framed", Capabilities(walls=False, own_root=False, descriptors=False)
 
     def findings(self) -> list[Finding]:
         return [Finding("guest program", os.path.exists(guest_binary()))]

@@ -70,7 +70,7 @@ def configure(api: Api) -> None:
     api.configure(cpus=2, memory_mb=512, kernel="/k", initrd="/i", words="quiet", tap="tap0", vsock="/v")
 
 
-def test_a_machine_is_described_started_paused_saved_and_goes_on(conversation: tuple[Api, NoMachine]) -> None:
+def test_a_machine_is_described_started_paused_saved_and_continues(conversation: tuple[Api, NoMachine]) -> None:
     api, machine = conversation
     configure(api)
     api.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,14 @@ class TestFramed(Conformance):
         sandbox = super().make(project, **more)
         assert sandbox.engine == "framed"
         return sandbox
+
+
+def test_a_new_engine_takes_sixty_lines_and_nothing_in_the_package_knows_it() -> None:
+    """The suite above runs over it: docs/architecture.md shows it as the smallest engine."""
+    source = Path(inspect.getfile(FramedEngine)).read_text(encoding="utf-8")
+    assert len([line for line in source.splitlines() if line.strip()]) <= 60
+    package = Path(inspect.getfile(Sandbox)).parent
+    assert [path for path in package.rglob("*.py") if "FramedEngine" in path.read_text(encoding="utf-8")] == []
 
 
 def test_what_needs_descriptors_is_refused_by_name(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ print("done")
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stderr
 
 
-def test_traffic_is_copied_where_there_is_no_splice(stand_in: Path, tmp_path: Path) -> None:
+def test_traffic_is_copied_without_splice(stand_in: Path, tmp_path: Path) -> None:
     script = """
 import http.server, threading
 class Origin(http.server.BaseHTTPRequestHandler):

@@ -63,7 +63,7 @@ def counts(sandbox: Sandbox) -> bool:
     return True
 
 
-def test_forks_go_on_with_memory_processes_and_files(sandbox: Sandbox) -> None:
+def test_forks_continue_with_memory_processes_and_files(sandbox: Sandbox) -> None:
     one, two = sandbox.fork(2)
     with one, two:
         for fork in (one, two):
@@ -113,7 +113,7 @@ def test_a_damaged_memory_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
         Sandbox.restore("warm")
 
 
-def test_a_paused_machine_stands_still_and_has_the_right_time_afterwards(sandbox: Sandbox) -> None:
+def test_a_paused_machine_does_not_run_and_has_the_right_time_afterwards(sandbox: Sandbox) -> None:
     sandbox.pause()
     with pytest.raises(SandboxError, match="is paused"):
         sandbox.exec("true")

@@ -107,7 +107,7 @@ def test_branches_named_like_secrets_stay_readable(tmp_path: Path) -> None:
     assert covered(tmp_path) == {".git/secret"}
 
 
-def test_deny_read_covers_all_but_what_allow_read_gives_back(tmp_path: Path) -> None:
+def test_deny_read_covers_all_but_what_allow_read_exempts(tmp_path: Path) -> None:
     tree(tmp_path, "data/a/x", "data/b/c/y", "data/b/d/z", "data/top")
     assert covered(tmp_path, deny_read=["data"]) == {"data/"}
     assert covered(tmp_path, deny_read=["data"], allow_read=["data/b/c"]) == {"data/a/", "data/b/d/", "data/top"}

@@ -111,7 +111,7 @@ def test_a_link_cannot_turn_a_write_against_the_helper(place: Place) -> None:
      {"op": "read", "path": b"/etc/passwd", "size": 1 << 30}, {"op": "write", "path": b"/tmp/a", "data": 5},
      {"op": "rename", "path": b"/tmp/a"}, {"op": "stat", "path": 7}],
 )  # fmt: skip
-def test_a_request_that_makes_no_sense_is_refused(place: Place, request_: dict[str, object]) -> None:
+def test_an_invalid_request_is_refused(place: Place, request_: dict[str, object]) -> None:
     assert failed(place.request({"t": "file", **request_})) in (errno.EINVAL, errno.ENOSYS)
     assert place.run("true").code == 0
 

@@ -142,7 +142,7 @@ def test_without_network_there_is_loopback_and_nothing_else(place: Place) -> Non
     assert b"Refused" in place.python(DIAL, "127.0.0.1", "443").err
 
 
-def test_the_hosts_own_loopback_is_not_there(net: tuple[Place, dict[str, socket.socket]]) -> None:
+def test_the_hosts_own_loopback_is_not_reachable(net: tuple[Place, dict[str, socket.socket]]) -> None:
     place, _ = net
     with socket.create_server(("127.0.0.1", 0)) as listener:
         assert b"Refused" in place.python(DIAL, "127.0.0.1", str(listener.getsockname()[1])).err

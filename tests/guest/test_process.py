@@ -141,7 +141,7 @@ def test_a_port_inside_is_dialled(sandbox: Sandbox) -> None:
         sandbox.dial(port)
 
 
-def test_who_hangs_up_on_a_port_inside_is_seen_there(sandbox: Sandbox) -> None:
+def test_hanging_up_on_a_port_inside_is_seen_there(sandbox: Sandbox) -> None:
     with sandbox.spawn(["python3", "-c", f"{LISTEN}; c = s.accept()[0]; print(c.recv(9), c.recv(9))"]) as process:
         port = int(process.read())
         with sandbox.dial(port) as connection:

@@ -91,7 +91,7 @@ def test_a_name_that_is_not_text_becomes_text(guest: Path) -> None:
         assert place.stream.receive()["comm"] == "??[31m"
 
 
-def test_a_flood_is_reported_a_few_times_and_the_guest_goes_on(guest: Path) -> None:
+def test_a_flood_is_reported_a_few_times_and_the_guest_continues(guest: Path) -> None:
     code = """if 1:
         for _ in range(20000):
             try: open('/room/.env')

@@ -245,7 +245,7 @@ def test_landlock_refuses_writing_elsewhere(guest: Path) -> None:
         assert place.file("write", "/room/a", data=b"x")[0]["errno"] == errno.EACCES
 
 
-def test_a_landlock_path_that_is_not_there_fails_the_set_up(guest: Path) -> None:
+def test_a_landlock_path_that_does_not_exist_fails_the_set_up(guest: Path) -> None:
     with launch(guest) as place:
         answer = place.setup(uid=1000, gid=1000, writable=[b"/nowhere"])
         assert (answer["step"], answer["errno"], answer["detail"]) == ("landlock", errno.ENOENT, b"/nowhere")

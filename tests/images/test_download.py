@@ -66,7 +66,7 @@ def test_a_file_is_downloaded_once(empty_store: Path, server: Server) -> None:
     assert left() == [DIGEST[7:]]
 
 
-def test_a_download_that_is_cut_off_goes_on_where_it_ended(empty_store: Path, server: Server) -> None:
+def test_a_download_that_is_cut_off_continues_where_it_ended(empty_store: Path, server: Server) -> None:
     def answer(request: Request) -> None:
         start = int((request.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
         rest = CONTENT[start:]
@@ -79,7 +79,7 @@ def test_a_download_that_is_cut_off_goes_on_where_it_ended(empty_store: Path, se
     assert ranges[0] is None and ranges[1] == "bytes=100000-"
 
 
-def test_a_server_that_knows_no_ranges_begins_anew(empty_store: Path, server: Server) -> None:
+def test_a_download_from_a_server_without_ranges_starts_over(empty_store: Path, server: Server) -> None:
     def answer(request: Request) -> None:
         cut(request, CONTENT, 1000) if len(server.seen) == 1 else request.say(200, CONTENT)
 
@@ -132,7 +132,7 @@ def test_a_file_that_is_another_one_at_the_last_try_is_not_taken_for_an_empty_on
     assert left() == []
 
 
-def test_another_version_in_the_middle_is_noticed_and_fetched_anew(empty_store: Path, server: Server) -> None:
+def test_another_version_in_the_middle_is_noticed_and_fetched_again(empty_store: Path, server: Server) -> None:
     def answer(request: Request) -> None:
         if len(server.seen) == 1:
             return cut(request, bytes(len(CONTENT)), 1000)  # the old version
@@ -279,7 +279,7 @@ download(Web(url), Wanted(url, digest, int(size)), ShownProgress().file("x", 1))
 """
 
 
-def test_who_is_killed_leaves_no_file_and_the_next_one_goes_on(empty_store: Path, server: Server) -> None:
+def test_a_killed_process_leaves_no_file_and_the_next_one_continues(empty_store: Path, server: Server) -> None:
     sent, never = threading.Event(), threading.Event()
 
     def answer(request: Request) -> None:

@@ -130,7 +130,7 @@ def test_a_blob_that_is_not_the_promised_one_is_refused_and_nothing_is_left(
         b'{"manifests": [' + b'{"digest": 1},' * 1000 + b"{}]}",
     ],
 )
-def test_an_index_that_makes_no_sense_is_refused(empty_store: Path, tmp_path: Path, said: bytes) -> None:
+def test_an_invalid_index_is_refused(empty_store: Path, tmp_path: Path, said: bytes) -> None:
     place = making.layout(tmp_path / "layout", LAYERS)
     (place / "index.json").write_bytes(said)
     with pytest.raises(ImageError):
@@ -166,7 +166,7 @@ importing.import_path(sys.argv[1])
 """
 
 
-def test_who_is_killed_in_the_middle_leaves_no_image_and_prune_removes_the_rest(
+def test_a_process_killed_in_the_middle_leaves_no_image_and_prune_removes_the_rest(
     empty_store: Path, tmp_path: Path
 ) -> None:
     place = making.layout(tmp_path / "layout", LAYERS)

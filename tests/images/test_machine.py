@@ -116,7 +116,7 @@ def test_in_mode_max_nothing_of_the_image_can_be_changed(image: str, project: Pa
     assert said.startswith("home") and said.count("cannot touch") == 2
 
 
-def test_a_fork_goes_on_with_what_was_changed_in_the_image(image: str, project: Path) -> None:
+def test_a_fork_continues_with_what_was_changed_in_the_image(image: str, project: Path) -> None:
     with machine(image, project) as sandbox:
         assert say(sandbox, "echo before > /made") == ""
         (fork,) = sandbox.fork(1)

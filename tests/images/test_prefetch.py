@@ -172,7 +172,7 @@ def test_without_a_source_or_a_key_nothing_is_fetched(server: Server) -> None:
     ],
     ids=str,
 )
-def test_a_signed_manifest_that_makes_no_sense_leaves_nothing(
+def test_an_invalid_signed_manifest_leaves_nothing(
     server: Server, empty_store: Path, changes: dict[str, Any]
 ) -> None:
     offer(server, **changes)

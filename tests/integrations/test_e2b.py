@@ -87,7 +87,7 @@ def test_a_timeout_is_set_and_ends_the_sandbox(sandbox: Any) -> None:
         waiting.wait()
 
 
-def test_a_paused_sandbox_goes_on_when_somebody_connects(sandbox: Any) -> None:
+def test_a_paused_sandbox_continues_when_somebody_connects(sandbox: Any) -> None:
     sandbox.run_code("x = 42")
     sandbox.pause()
     assert not sandbox.is_running()

@@ -136,7 +136,7 @@ def test_a_command_runs_on_when_its_starter_leaves_and_others_join_and_end_it(bo
         assert pid not in [one["pid"] for one in box.call("process.Process/List", {}).json()["processes"]]
 
 
-def test_who_leaves_an_endless_output_stops_nothing_and_can_come_back(box: Box) -> None:
+def test_leaving_an_endless_output_stops_nothing_and_one_can_return(box: Box) -> None:
     with running(box, "exec yes") as pid:
         with box.served.client(None) as client:
             given = {**box.headers, "Content-Type": STREAM}
@@ -732,7 +732,7 @@ def test_there_is_an_end_to_contexts_and_watchers(served: Served) -> None:
         {"metadata": {"a": 1}},
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_refused_by_name(box: Box, asked: dict[str, Any]) -> None:
+def test_what_does_not_exist_is_refused_by_name(box: Box, asked: dict[str, Any]) -> None:
     answer = box.control("POST", "/v2/sandboxes", json={"templateID": "base", **asked})
     assert answer.status_code == 400 and answer.json()["message"], answer.text
 

@@ -73,7 +73,7 @@ def test_a_notebook_runs_behind_walls(tmp_path: Path) -> None:
     assert (tmp_path / "project" / "made").read_text() == "kept"
 
 
-def test_a_kernel_is_interrupted_and_started_anew(kernel: tuple[KernelManager, Any]) -> None:
+def test_a_kernel_is_interrupted_and_started_again(kernel: tuple[KernelManager, Any]) -> None:
     manager, client = kernel
     assert run(client, "x = 1; print(x)") == ("ok", "1\n")
     client.execute("print('begun', flush=True)\nwhile True: pass")

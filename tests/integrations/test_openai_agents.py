@@ -200,7 +200,7 @@ async def test_a_port_is_reached_from_outside() -> None:
     await client.delete(made)
 
 
-async def test_a_session_goes_on_from_its_snapshot(tmp_path: Path) -> None:
+async def test_a_session_continues_from_its_snapshot(tmp_path: Path) -> None:
     client = AgentSandboxClient()
     (tmp_path / "snapshots").mkdir()
     made = await client.create(snapshot=LocalSnapshotSpec(base_path=tmp_path / "snapshots"))
@@ -214,7 +214,7 @@ async def test_a_session_goes_on_from_its_snapshot(tmp_path: Path) -> None:
     await client.delete(again)
 
 
-async def test_a_session_goes_on_where_the_temporary_directory_is_another(
+async def test_a_session_continues_where_the_temporary_directory_is_different(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = AgentSandboxClient()

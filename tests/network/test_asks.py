@@ -211,7 +211,7 @@ def test_what_is_refused_for_another_reason_is_not_asked_about(
     assert owner.asked == [] and "Blocked by the sandbox" in result.stdout and "nobody" not in result.stdout
 
 
-def test_a_name_that_leads_to_a_private_address_is_refused_all_the_same(asking: Asking, walled: Walls) -> None:
+def test_a_name_that_leads_to_a_private_address_is_still_refused(asking: Asking, walled: Walls) -> None:
     owner = Owner("always")
     room = walled(names={"inside.test": ["10.1.2.3"]}, ask=True, more={"hooks": owner})
     assert "which is private" in room.run("curl -sS http://inside.test/").stdout
@@ -236,7 +236,7 @@ def test_asking_can_be_switched_on_while_the_sandbox_runs(walled: Walls, origin:
     assert "GET /" in room.run(fetch).stdout
 
 
-def test_a_script_that_takes_the_place_of_the_list_goes_on_deciding(walled: Walls, origin: Origin) -> None:
+def test_a_script_that_takes_the_place_of_the_list_keeps_deciding(walled: Walls, origin: Origin) -> None:
     script = "def is_host_allowed(host):\n    return host == 'other.test'\n"
     owner = Owner("sandbox")
     room = walled(names=NAMES, policy_script=script, ask=True, block_private_ips=False, more={"hooks": owner})

@@ -429,7 +429,7 @@ def test_no_trailer_of_a_request_is_added_to_the_head_that_was_judged(make_lab: 
     assert seen["body"] == b"x" and [name for name, value in seen["headers"] if value == "9"] == []
 
 
-def test_an_answer_s_trailers_do_not_frame_it_anew(make_lab: MakeLab) -> None:
+def test_a_responses_trailers_do_not_change_its_framing(make_lab: MakeLab) -> None:
     lab = make_lab()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -443,7 +443,7 @@ def test_an_answer_s_trailers_do_not_frame_it_anew(make_lab: MakeLab) -> None:
     assert text.endswith(b"\r\n1\r\nx\r\n0\r\nGrpc-Status: 0\r\n\r\n")
 
 
-def test_plain_http_is_looked_into_as_well(make_lab: MakeLab) -> None:
+def test_plain_http_is_inspected_as_well(make_lab: MakeLab) -> None:
     lab = make_lab({"http": {"deny": ["GET api.example.com/private"]}})
     lab.destination_port = 80
     assert b" 200 " in lab.say(b"GET /x HTTP/1.0\r\nHost: api.example.com\r\n\r\n", tls=False)
@@ -482,7 +482,7 @@ def test_what_connection_names_is_left_out(pairs: list[tuple[bytes, bytes]]) -> 
         assert b"X" not in kept
 
 
-def test_chunks_that_come_together_are_looked_into_together() -> None:
+def test_chunks_that_come_together_are_inspected_together() -> None:
     pieces: list[bytes] = []
     trailers: list[tuple[bytes, bytes]] = []
 

@@ -400,7 +400,7 @@ def test_an_origin_without_a_readable_status_is_a_502_at_once(make_lab: MakeLab,
     assert client.answer(client.begin("/"))[0][":status"] == "502"
 
 
-def test_http2_without_tls_is_looked_into_as_well(make_lab: MakeLab, make_client: Any) -> None:
+def test_http2_without_tls_is_inspected_as_well(make_lab: MakeLab, make_client: Any) -> None:
     lab = make_lab({"http": {"deny": ["GET api.example.com/private"]}, "secrets": {"KEY": secret()}})
     lab.destination_port, lab.plain.speaks_http2 = 80, True
     client = make_client(lab, tls=False)

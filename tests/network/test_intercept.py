@@ -66,7 +66,7 @@ def test_curl_cannot_get_it_past_in_a_compressed_upload(furnished: Make, tmp_pat
     assert place.origins["other.test"].bytes_received < 200  # the handshake's own frames
 
 
-def test_a_raw_socket_that_ignores_every_variable_is_looked_into(furnished: Make) -> None:
+def test_a_raw_socket_that_ignores_every_variable_is_inspected(furnished: Make) -> None:
     place = furnished({"secrets": key(), "http": {"deny": ["GET api.test/secret/**"]}})
     code = f"""
 import socket, ssl
@@ -96,7 +96,7 @@ print(tls.recv(65536).decode())
     assert place.origins["api.test"].seen == []
 
 
-def test_quic_is_not_there_to_be_tried(furnished: Make) -> None:
+def test_quic_is_not_available(furnished: Make) -> None:
     place = furnished()
     code = f"""
 import socket

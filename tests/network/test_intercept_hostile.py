@@ -28,7 +28,7 @@ def alive(lab: Lab) -> None:
     assert lab.ask()[0] == 200
 
 
-def test_half_a_hello_and_then_nothing_is_given_up_and_others_go_on(
+def test_half_a_hello_and_then_nothing_is_given_up_and_others_continue(
     make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspection, "HANDSHAKE_TIMEOUT", 0.5)

@@ -83,7 +83,7 @@ def test_a_word_that_must_not_leave_does_not_leave_as_the_method(make_lab: MakeL
     assert lab.origins[lab.host].bytes_received == 0
 
 
-def test_basic_credentials_behind_a_tab_are_looked_into(make_lab: MakeLab) -> None:
+def test_basic_credentials_behind_a_tab_are_inspected(make_lab: MakeLab) -> None:
     from base64 import b64encode
 
     lab = make_lab({"secrets": {"KEY": secret()}})

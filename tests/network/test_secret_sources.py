@@ -281,8 +281,8 @@ def test_others_do_not_wait_while_a_program_runs(make_lab: MakeLab, tmp_path: Pa
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"from_env": "X", "ttl": 5}, "ttl: is for from_command alone"),
-        ({"from_env": "X", "field": "a"}, "field: is for from_file and from_command alone"),
+        ({"from_env": "X", "ttl": 5}, "ttl: can be used only with from_command"),
+        ({"from_env": "X", "field": "a"}, "field: can be used only with from_file and from_command"),
         ({"from_keyring": ["only-one"]}, "a service and a user name"),
         ({"from_command": []}, "empty command"),
         ({"from_env": "sk-live-0123456789"}, "the name of a variable"),

@@ -142,7 +142,7 @@ def test_a_placeholder_sent_to_another_host_blocks_the_request_before_a_byte_lea
     assert report["decision"].rule == "network.secrets.KEY"
 
 
-def test_a_body_in_a_coding_that_cannot_be_looked_into_is_refused(make_lab: MakeLab) -> None:
+def test_a_body_in_a_coding_that_cannot_be_inspected_is_refused(make_lab: MakeLab) -> None:
     lab = make_lab({"secrets": {"KEY": secret()}})
     lab.host = "other.example.com"
     status, _, text = lab.ask("POST", "/", {"Content-Encoding": "br"}, body=b"whatever")

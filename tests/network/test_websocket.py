@@ -89,7 +89,7 @@ def test_text_bytes_and_pings_pass_both_ways(make_lab: MakeLab) -> None:
     assert report["sent"] > 100_000 < report["received"]
 
 
-def test_the_parts_of_a_message_that_come_together_are_looked_into_together() -> None:
+def test_the_parts_of_a_message_that_come_together_are_inspected_together() -> None:
     def looked_into(frames: bytes) -> list[Any]:
         side = Connection(ConnectionType.SERVER)
         side.receive_data(frames)
@@ -250,7 +250,7 @@ def test_after_the_handshake_only_frames_pass(make_lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("accept", [b"", b"Sec-WebSocket-Accept: d3Jvbmc=\r\n"])
-def test_an_origin_that_did_not_accept_the_handshake_is_no_websocket(make_lab: MakeLab, accept: bytes) -> None:
+def test_an_origin_that_did_not_accept_the_handshake_gets_no_websocket(make_lab: MakeLab, accept: bytes) -> None:
     lab = make_lab()
 
     async def wrong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

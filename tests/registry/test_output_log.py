@@ -20,7 +20,7 @@ def test_everything_printed_is_there_when_it_is_closed(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_who_prints_without_end_cannot_fill_the_disk(tmp_path: Path) -> None:
+def test_endless_output_cannot_fill_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "vm.log"
     log = Log(str(path), limit=100_000)
     for number in range(100_000):

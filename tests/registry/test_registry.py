@@ -242,7 +242,7 @@ def test_kill_waits_for_the_answer_not_for_the_end_of_what_comes_before_it(home:
     assert owner.returncode == -signal.SIGTERM
 
 
-def test_an_owner_that_answers_with_an_error_is_ended_all_the_same(home: Path) -> None:
+def test_an_owner_that_answers_with_an_error_is_ended_anyway(home: Path) -> None:
     with subprocess.Popen(["sleep", "1000"]) as owner, socket.socket(socket.AF_UNIX) as listener:
         registered(home, "vm-00000001")
         place = home / "vms" / "vm-00000001"
@@ -300,7 +300,7 @@ def test_one_that_is_removed_meanwhile_counts_as_ended(home: Path) -> None:
     remove.kill(entry, patience=0.01)
 
 
-def test_kill_all_goes_on_after_one_that_cannot_be_ended(
+def test_kill_all_continues_after_one_that_cannot_be_ended(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from sandbox.cli.main import main

@@ -132,7 +132,7 @@ def test_an_answer_that_cannot_be_read_ends_the_wait(line: tuple[Connection, soc
         connection.stream("info", {})
 
 
-def test_events_go_on_after_a_handler_that_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_continue_after_a_handler_that_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     reported: list[object] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_type))

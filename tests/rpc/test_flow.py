@@ -65,7 +65,7 @@ def test_both_streams_together_count(made: Raw) -> None:
 
 
 @pytest.mark.parametrize("method", ["exec_stream", "exec_pipe", "exec_tty"])
-def test_an_unread_command_costs_the_server_no_memory_and_stands_still(made: Raw, method: str) -> None:
+def test_an_unread_command_costs_the_server_no_memory_and_waits(made: Raw, method: str) -> None:
     # The command counts what it could write, and says so in a file.
     command = "i=0; while head -c 65536 /dev/zero | tr '\\0' x; do i=$((i+1)); echo $i > /tmp/count; done"
     start(made, method, 5, command=command, credit=WINDOW)

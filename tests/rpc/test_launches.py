@@ -108,7 +108,7 @@ def test_much_output_arrives_and_a_reader_that_leaves_is_noticed(warm: Warm) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_command_and_the_launcher_alike(warm: Warm, number: int) -> None:
+def test_a_signal_ends_both_the_command_and_the_launcher(warm: Warm, number: int) -> None:
     started = warm.start("sh", "-c", "echo up; exec sleep 1000")
     assert started.stdout is not None and started.stdout.readline() == b"up\n"
     started.send_signal(number)
@@ -184,12 +184,14 @@ def test_the_umask_and_the_directory_are_the_callers(warm: Warm, tmp_path: Path)
     assert (tmp_path / "sub" / "made").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_directory_that_is_not_there_inside_is_an_error(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_directory_that_does_not_exist_inside_is_an_error(
+    warm: Warm, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     done = warm.run("true", cwd=tmp_path_factory.mktemp("elsewhere"))
     assert done.returncode in (126, 127) and done.stderr.startswith(b"sandbox: ")
 
 
-def test_a_command_that_is_not_there_says_so(warm: Warm) -> None:
+def test_a_command_that_does_not_exist_says_so(warm: Warm) -> None:
     done = warm.run("no-such-program")
     assert done.returncode == 127 and b"no-such-program" in done.stderr
 
@@ -391,7 +393,7 @@ def test_a_program_that_needs_no_shell_is_the_same_as_by_bash(warm: Warm, tmp_pa
     assert sorted(direct) == sorted(interpreted)
 
 
-def test_a_program_that_is_not_there_is_reported_by_bash(warm: Warm, tmp_path: Path) -> None:
+def test_a_program_that_does_not_exist_is_reported_by_bash(warm: Warm, tmp_path: Path) -> None:
     done = by_bash(warm, tmp_path, "no-such-program x")
     assert done.returncode == 127
     assert b"no-such-program: command not found" in done.stderr

@@ -105,7 +105,7 @@ def test_input_of_no_bytes_counts_too() -> None:
     inputs.close()
 
 
-def test_output_that_exec_collects_counts_and_is_cut_where_there_is_no_room(home: Path) -> None:
+def test_output_that_exec_collects_counts_and_is_cut_when_memory_is_short(home: Path) -> None:
     budget = ByteBudget(50_000)
     with budget.hold() as held, Sandbox() as sandbox:
         call = Call(Writer(-1), 1, "exec", RequestOrder().next_turn(), lambda call: None, held, budget)

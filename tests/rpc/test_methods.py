@@ -107,7 +107,7 @@ s.accept()[0].sendall(b'hi')
 """
 
 
-def test_who_attaches_learns_what_create_answered(rpc: list[str], home: Path) -> None:
+def test_an_attached_client_learns_what_create_answered(rpc: list[str], home: Path) -> None:
     with serving(rpc) as server:
         created = server.ask("create", env={"GREETING": "hello"}, network={"publish": ["0:80"]})["result"]
         assert {"id", "engine", "directory", "env", "ports"} <= created.keys()

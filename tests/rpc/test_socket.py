@@ -20,7 +20,7 @@ from tests.sandboxes import address
 pytestmark = pytest.mark.walls
 
 
-def test_who_attaches_is_in_the_same_sandbox(home: Path) -> None:
+def test_attaching_enters_the_same_sandbox(home: Path) -> None:
     with Sandbox() as sandbox:
         sandbox.write_file("/tmp/note", "left here")
         with Sandbox.attach(sandbox.id) as attached:

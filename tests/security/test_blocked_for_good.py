@@ -112,7 +112,7 @@ def test_an_owner_who_takes_the_rule_back_gets_the_file_back(project: Path) -> N
     assert run(project, "cat src/x/d.txt") == SECRET
 
 
-def test_a_file_saved_anew_under_an_ordinary_name_is_an_ordinary_file(project: Path) -> None:
+def test_a_file_saved_again_under_an_ordinary_name_is_an_ordinary_file(project: Path) -> None:
     secret(project / ".env")
     run(project, "true")
     (project / ".env").unlink()

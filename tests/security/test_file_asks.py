@@ -244,7 +244,7 @@ def test_without_anybody_there_a_touch_is_only_recorded(project: Path) -> None:
 
 
 @fuse
-def test_everything_is_given_back(project: Path) -> None:
+def test_everything_is_released(project: Path) -> None:
     Asked(project, "once").sandbox.close()
     before = open_descriptors()
     for _ in range(3):

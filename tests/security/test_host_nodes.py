@@ -96,7 +96,7 @@ with Sandbox({"filesystem": {"root": project, "allow_read": [data]}}) as sandbox
 """
 
 
-def test_what_the_host_mounts_later_is_not_there(tmp_path: Path) -> None:
+def test_what_the_host_mounts_later_is_not_visible(tmp_path: Path) -> None:
     project, data = tmp_path / "project", tmp_path / "data"
     for place in (project, data):
         place.mkdir()

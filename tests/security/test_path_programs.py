@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.guards.path_programs import on_path
+
 pytestmark = pytest.mark.walls
 
 
@@ -29,6 +31,11 @@ def test_a_new_program_that_a_shell_would_run_instead_of_another_is_reported(tmp
     told = [line for line in done.stderr.splitlines() if str(path) in line]
     assert len(told) == 1
     assert f"{path}/ls " in told[0]
+
+
+def test_a_project_below_usr_has_its_programs_on_path_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/src/app/bin:/usr/bin:/bin")  # as in many container images
+    assert on_path(["/usr/src/app"]) == ["/usr/src/app/bin"]
 
 
 def test_in_a_home_that_is_the_project_the_programs_on_path_are_read_only(tmp_path: Path) -> None:
@@ -77,7 +84,7 @@ def test_what_such_a_file_sources_cannot_be_changed_or_made_either(tmp_path: Pat
     assert not (project / "later.sh").exists() and "later.sh" in done.stderr
 
 
-def test_a_virtual_environment_that_such_a_file_activates_can_be_made_anew(tmp_path: Path) -> None:
+def test_a_virtual_environment_that_such_a_file_activates_can_be_made_again(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (tmp_path / "user").mkdir()
     (project / ".venv" / "bin").mkdir(parents=True)

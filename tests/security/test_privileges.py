@@ -185,5 +185,5 @@ def test_a_tenant_cannot_trace_or_kill_the_guest(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.process_walls("in a machine there are no mounts to stand behind")
-def test_landlock_stands_behind_the_mounts(sandbox: Sandbox) -> None:
+def test_landlock_backs_up_the_mounts(sandbox: Sandbox) -> None:
     assert sandbox._running.have["landlock"] >= 1  # type: ignore[attr-defined]

@@ -169,7 +169,7 @@ def test_what_is_refused_inside_what_is_refused_holds_up_nothing(project: Path) 
         assert SECRET not in sandbox.exec("cat secrets/db .env").stdout
 
 
-def test_it_stands_beside_an_overlay_own_directories_and_a_gate_with_hooks(project: Path, home: Path) -> None:
+def test_it_works_with_an_overlay_own_directories_and_a_gate_with_hooks(project: Path, home: Path) -> None:
     class Hooks:
         def on_request(self, request: object) -> None:
             """Nothing: that there is one makes the gate intercept."""

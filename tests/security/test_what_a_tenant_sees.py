@@ -251,7 +251,7 @@ def test_the_machine_itself_is_not_a_project(root: str) -> None:
         Sandbox({"filesystem": {"root": root}})
 
 
-def test_a_root_that_is_not_there_is_an_error() -> None:
+def test_a_root_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(ConfigError, match="not a directory"):
         Sandbox({"filesystem": {"root": "/nowhere/at/all"}})
 

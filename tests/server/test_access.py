@@ -94,7 +94,7 @@ def test_tokens_are_kept_as_hashes_and_nobody_else_can_read_the_file(served: Ser
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_a_revoked_or_expired_token_is_good_no_more(served: Served) -> None:
+def test_a_revoked_or_expired_token_is_no_longer_valid(served: Served) -> None:
     tokens = Tokens(str(served.home / "server"))
     text, made = tokens.new(frozenset({"read"}))
     with served.client(text) as client:

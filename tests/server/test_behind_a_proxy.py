@@ -40,7 +40,7 @@ def test_a_proxy_at_another_address_is_not_believed(started: Callable[..., Serve
     assert guesses(started("--trust-proxy", "192.0.2.200"), lambda number: f"192.0.2.{number}") == {401, 429}
 
 
-def test_the_proxys_clients_are_told_apart_and_cannot_pretend(started: Callable[..., Served]) -> None:
+def test_the_proxys_clients_are_distinguished_and_cannot_pretend(started: Callable[..., Served]) -> None:
     server = started("--trust-proxy", "127.0.0.1")
     assert guesses(server, lambda number: f"192.0.2.{number}") == {401}
     # What a client itself wrote stands before what the proxy added.

@@ -38,7 +38,7 @@ def metric(served: Served, name: str) -> float:
     return float(found[0].split()[1])
 
 
-def test_who_asks_for_one_too_many_waits_and_gets_the_place_that_is_freed(full: Served) -> None:
+def test_a_request_beyond_the_limit_waits_and_gets_the_place_that_is_freed(full: Served) -> None:
     first = full.create()
     waiting = full.start("/v1/sandboxes", {"config": {}})
     until(lambda: metric(full, "sandbox_queue_length") == 1)

@@ -26,7 +26,7 @@ def creating(served: Served, token: str) -> Connection:
     return _connection(f"{served.address}/v1/rpc", token, None)
 
 
-def test_a_client_goes_on_from_a_checkpoint_and_the_server_knows_the_sandbox(served: Served, saved: str) -> None:
+def test_a_client_continues_from_a_checkpoint_and_the_server_knows_the_sandbox(served: Served, saved: str) -> None:
     line = creating(served, served.token)
     made = line.call("restore", {"checkpoint": saved})["id"]
     told = served.http.post(f"/v1/sandboxes/{made}/exec", json={"command": "cat ~/note"}).json()
@@ -41,7 +41,7 @@ def test_a_token_without_the_scope_restores_nothing(served: Served, saved: str) 
     line.close()
 
 
-def test_a_checkpoint_that_is_not_there_is_said_so(served: Served) -> None:
+def test_a_missing_checkpoint_is_reported(served: Served) -> None:
     line = creating(served, served.token)
     with pytest.raises(SandboxError, match="there is no checkpoint"):
         line.call("restore", {"checkpoint": "nothing"})

@@ -45,7 +45,7 @@ def test_output_is_streamed_as_events_and_the_exit_comes_last(served: Served, bo
     assert events[-1][0] == "exit" and events[-1][1]["exit_code"] == 5
 
 
-def test_a_command_that_is_not_there_is_the_clients_mistake(served: Served, box: str) -> None:
+def test_a_command_that_does_not_exist_is_the_clients_mistake(served: Served, box: str) -> None:
     answer = served.http.post(f"/v1/sandboxes/{box}/exec", json={"command": ["/no/such/program"]})
     assert answer.status_code == 400
     assert answer.json()["error"]["field"] == "command"
@@ -67,7 +67,7 @@ def test_a_client_that_leaves_kills_its_command(served: Served, box: str) -> Non
     assert until(gone)
 
 
-def test_a_sandbox_that_is_not_there_is_404_and_an_ended_one_409(served: Served) -> None:
+def test_a_sandbox_that_does_not_exist_is_404_and_an_ended_one_409(served: Served) -> None:
     assert served.http.post("/v1/sandboxes/vm-nothere/exec", json={"command": "true"}).status_code == 404
     ended = served.create()
     assert served.http.delete(f"/v1/sandboxes/{ended}").status_code == 200

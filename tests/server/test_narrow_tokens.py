@@ -50,7 +50,7 @@ def _over_rpc(served: Served, box: str, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [_over_http, _over_rpc])
-def test_who_may_only_tighten_takes_nothing_off_a_block_list(served: Served, change: Any) -> None:
+def test_a_client_that_may_only_tighten_takes_nothing_off_a_block_list(served: Served, change: Any) -> None:
     box = served.create(network={"allowed_hosts": ["*"], **POLICY})
     change(served, box, {"denied_hosts": [], "http": {"deny": []}, "strip_response_headers": []})
     change(served, box, {"denied_hosts": ["worse.example"]})

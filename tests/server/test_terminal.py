@@ -83,7 +83,7 @@ def test_a_signal_reaches_the_command(served: Served, box: str) -> None:
         assert talk.end()["exit"]["exit_code"] == 9
 
 
-def test_who_leaves_ends_the_command_and_a_kept_one_goes_on(served: Served, box: str) -> None:
+def test_leaving_ends_the_command_and_a_kept_one_continues(served: Served, box: str) -> None:
     def running(word: str) -> bool:
         found = served.http.get(f"/v1/sandboxes/{box}/processes").json()["processes"]
         return any(word in one["command"] for one in found)

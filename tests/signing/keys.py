@@ -7,7 +7,7 @@ from typing import Any
 
 from sandbox.audit.reading import entries
 from sandbox.audit.record import Record
-from sandbox.config.model import Signing
+from sandbox.config.signing_section import Signing
 from sandbox.signing.backends.base import Order
 from sandbox.signing.backends.ethereum import library, sign
 from sandbox.signing.calls import rules_of

@@ -56,7 +56,7 @@ def test_a_fork_and_what_is_restored_share_the_counts_of_their_origin(signer: Ru
         assert signed(other)
 
 
-def test_a_managed_sandbox_that_is_started_again_does_not_begin_anew(signer: RunningSigner, tmp_path: Path) -> None:
+def test_a_managed_sandbox_that_is_started_again_does_not_start_over(signer: RunningSigner, tmp_path: Path) -> None:
     manager = SandboxManager(Config.read(config(signer, tmp_path / "one")))
     try:
         manager.start()

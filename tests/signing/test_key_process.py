@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.config.model import Signing
+from sandbox.config.signing_section import Signing
 from sandbox.policy.signing.requests import read_request
 from sandbox.signing.backends.base import Order, SigningFailed
 from sandbox.signing.backends.capability import hash_of, sealed

@@ -11,7 +11,7 @@ from typing import Any
 from sandbox.signing.line_server import LineServer
 
 
-def test_it_goes_on_after_a_moment_without_descriptors(tmp_path: Path) -> None:
+def test_it_continues_after_a_moment_without_descriptors(tmp_path: Path) -> None:
     class Full(socket.socket):
         times = 2
 

@@ -13,10 +13,10 @@ import pytest
 from sandbox.errors import Denied, NotFound
 from tests.signing.keys import ETHER, FOE, FRIEND, POLICY, Bench, SetClock, transaction
 
-DEAR: dict[str, Any] = {"value": str(ETHER // 20)}  # a person must approve it
+DEAR: dict[str, Any] = {"value": str(ETHER // 20)}  # it needs a person's approval
 
 
-def test_who_asked_cannot_approve(tmp_path: Path) -> None:
+def test_the_requester_cannot_approve(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     assert bench.ask("one", asker="token:1", **DEAR).pending
     with pytest.raises(Denied):

@@ -26,7 +26,7 @@ def test_the_order_of_checks_is_the_specifications() -> None:
 
 
 def test_the_defaults_are_the_specifications() -> None:
-    from sandbox.config.model import Signing
+    from sandbox.config.signing_section import Signing
 
     signing = Signing()
     assert (signing.max_value, signing.max_per_hour, signing.max_per_day) == (10**17, 10, 50)
@@ -158,7 +158,7 @@ TWICE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("given", TWICE)
 def test_a_rule_that_is_given_twice_or_for_two_arguments_is_an_error(given: dict[str, Any]) -> None:
-    from sandbox.config.model import Signing
+    from sandbox.config.signing_section import Signing
     from sandbox.errors import ConfigError
     from sandbox.signing.calls import rules_of
 

@@ -94,7 +94,7 @@ def test_hooks_for_other_things_than_files_change_nothing() -> None:
 
 
 @needs_fuse
-def test_a_provider_of_ones_own_is_served_and_the_rest_stays_with_the_kernel() -> None:
+def test_a_provider_of_your_own_is_served_and_the_rest_stays_with_the_kernel() -> None:
     config, own = take_providers({"vfs": {"mounts": {"/mine": MemoryProvider(), "/m": {"type": "memory"}}}})
     assert config["vfs"]["mounts"] == {"/mine": {"type": "custom"}, "/m": {"type": "memory"}}
     assert arrange(Vfs.read(config["vfs"]), own).ways == {"/m": "tmpfs", "/mine": "FUSE"}
@@ -128,7 +128,7 @@ def test_what_lies_inside_a_served_directory_is_routed_within_it(host: str) -> N
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(mounts: dict[str, object], words: str) -> None:
+def test_what_is_invalid_is_refused_with_its_place(mounts: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         arrange(vfs(mounts))
     assert caught.value.path.startswith("vfs.mounts.")

@@ -104,7 +104,7 @@ def test_the_result_says_how_each_directory_is_made(make: Make, host: Path) -> N
 
 
 @needs_fuse
-def test_a_provider_of_ones_own_shows_its_files(make: Make) -> None:
+def test_a_provider_of_your_own_shows_its_files(make: Make) -> None:
     sandbox = make({"/bucket": GeneratedProvider()})
     assert out(sandbox, "ls /bucket; cat /bucket/report.txt") == "empty\nreport.txt\nfrom a bucket"
     assert sandbox.read_file("/bucket/report.txt") == b"from a bucket"

@@ -135,7 +135,7 @@ class TestOverlayLikePlainForLong(OverlayLikePlain.TestCase):  # type: ignore[mi
     settings = settings(max_examples=5000, stateful_step_count=40)
 
 
-def test_a_removed_file_stays_away_and_can_be_made_anew() -> None:
+def test_a_removed_file_stays_removed_and_can_be_made_again() -> None:
     overlay = OverlayProvider(MemoryProvider(), filled(MemoryProvider()))
     overlay.remove("/a")
     with pytest.raises(FileNotFoundError):
@@ -144,7 +144,7 @@ def test_a_removed_file_stays_away_and_can_be_made_anew() -> None:
     assert overlay.stat("/a").size == 0
 
 
-def test_a_directory_made_anew_does_not_show_what_was_in_the_old_one() -> None:
+def test_a_directory_made_again_does_not_show_what_was_in_the_old_one() -> None:
     overlay = OverlayProvider(MemoryProvider(), filled(MemoryProvider()))
     overlay.remove("/e/a")
     overlay.remove("/e")

@@ -37,7 +37,7 @@ def refused(number: int) -> AbstractContextManager[object]:
     return pytest.raises(OSError, match=rf"\[Errno {number}\]")
 
 
-def test_a_file_gives_back_what_was_written(provider: Provider) -> None:
+def test_what_is_written_to_a_file_is_read_back(provider: Provider) -> None:
     put(provider, "/a", b"hello", 0o640)
     info = provider.stat("/a")
     assert (get(provider, "/a"), info.size, stat.S_IMODE(info.mode)) == (b"hello", 5, 0o640)
@@ -78,7 +78,7 @@ def test_directories_are_made_listed_and_removed_when_empty(provider: Provider) 
     assert names(provider) == []
 
 
-def test_what_is_not_there_is_said_to_be_missing(provider: Provider) -> None:
+def test_what_does_not_exist_is_said_to_be_missing(provider: Provider) -> None:
     put(provider, "/file")
     for attempt in (provider.stat, provider.remove, lambda path: provider.open(path, os.O_RDONLY)):
         with refused(errno.ENOENT):

@@ -19,7 +19,7 @@ export interface Config {
     | 'none';
   /** Who commands are inside: an ordinary user, or root as far as the engine allows. */
   user?: 'user' | 'root';
-  /** For container and microVM engines. */
+  /** What is at /: 'host', 'minimal', a directory, or an image by name or reference. */
   image?: string | null;
   filesystem?: FilesystemConfig;
   environment?: EnvironmentConfig;

@@ -122,6 +122,11 @@ export class Connection implements Owner {
     void this.over.then(() => clearTimeout(late));
   }
 
+  /** Ends the conversation without the other side's help. */
+  kill(): void {
+    this.transport.kill();
+  }
+
   private sendWaiting(): void {
     for (let first = this.unsent[0]; first; first = this.unsent[0]) {
       const { answers, line } = first;

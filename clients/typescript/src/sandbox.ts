@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import { unlessAborted } from './abort.js';
 import { WINDOW, type Answers } from './answers.js';
 import type { Applied, Change, Stats } from './changes.js';
 import type { Config, NetworkChanges } from './config.js';
@@ -379,10 +380,16 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
   }
 
   /** Ends the sandbox, or leaves one that was attached to; resolves when that is done. Calls under way have `grace`
-   * milliseconds (0) to finish. Closing again does nothing. */
-  async close(options: { grace?: number | undefined } = {}): Promise<void> {
+   * milliseconds (0) to finish. Aborting `signal` kills the process that owns the sandbox, which ends it, too. Closing again
+   * does nothing. */
+  async close(options: CallOptions & { grace?: number | undefined } = {}): Promise<void> {
+    onlyKnown(options, 'grace', 'signal');
+    const { grace = 0, signal } = options;
+    await unlessAborted(this.end(seconds(grace)), signal, () => this.connection.kill());
+  }
+
+  private async end(grace: number): Promise<void> {
     if (this.owned && !this.connection.ended) {
-      const grace = (options.grace ?? 0) / 1000;
       await this.connection.call('close', { grace }).catch(() => {}); // then it has ended by itself
     }
     await this.connection.close();

@@ -24,7 +24,7 @@ import { awake, eventually, run, temporaryDirectory } from './programs.mjs';
 
 const members = (of: object): [string, PropertyDescriptor][] => Object.entries(Object.getOwnPropertyDescriptors(of));
 /** Methods that no program sees: the types hide them. */
-const INTERNAL = new Set(['begin', 'over', 'execWatched', 'feed', 'process', 'stream', 'tell', 'collect', 'ask', 'do', 'bytes']);
+const INTERNAL = new Set(['begin', 'end', 'over', 'execWatched', 'feed', 'process', 'stream', 'tell', 'collect', 'ask', 'do', 'bytes']);
 
 describe('a sandbox', () => {
   let sandbox: Sandbox;
@@ -209,6 +209,16 @@ describe('the end of a sandbox', () => {
     assert.equal((await getSandbox(sandbox.id)).status, 'stopped');
     await assert.rejects(sandbox.exec('true'), ClosedError);
     await sandbox.close();
+  });
+
+  it('comes when `close` is aborted, even while the process that owns it hangs', async () => {
+    const sandbox = await Sandbox.create();
+    const { pid } = await getSandbox(sandbox.id);
+    process.kill(pid!, 'SIGSTOP');
+    await assert.rejects(sandbox.close({ signal: AbortSignal.timeout(50) }), { name: 'TimeoutError' });
+    await eventually(() => !existsSync(`/proc/${pid}/exe`));
+    await assert.rejects(sandbox.exec('true'), ClosedError);
+    await assert.rejects(sandbox.close({ grase: 1 } as object), /unknown option "grase"/);
   });
 
   it('comes with the program that made it', async () => {

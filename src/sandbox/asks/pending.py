@@ -379,4 +379,4 @@ def _settle(
 
 def not_waiting(id: int) -> NotFound:
     """The error for an answer to a question that does not wait."""
-    return NotFound("no question {id} is waiting: it was answered, or its time is over", id=id)
+    return NotFound("no question {id} is waiting: it was answered, or it timed out", id=id)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 NOBODY = Message("nobody was there to answer; `sandbox asks` in another terminal shows such questions")
 TOO_MANY = Message("too many questions are waiting for an answer")
 TOO_FAST = Message("there were too many questions a short time ago")
-LATER = Message("its owner allowed it once, after it had given up; try again")
+LATER = Message("its owner allowed it once, but the program had already given up; try again")
 ENDED = Message("the sandbox has ended")
 UNRECORDED = Message("the answer could not be written to the record")
 

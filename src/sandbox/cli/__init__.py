@@ -15,6 +15,6 @@ def run_with_config(config: Config | Mapping[str, Any], argv: Sequence[str] | No
 
     The user of the command cannot loosen `config`: there are no options, and no config file is read.
     """
-    from sandbox.cli.config_fd import run_baked
+    from sandbox.cli.config_fd import run_fixed
 
-    return run_baked(config, argv)
+    return run_fixed(config, argv)

@@ -79,7 +79,7 @@ def answer(id: int, word: str, by: str) -> int:
             client._answer(id, word, by)
             print(DONE[word]().format(question=shown(_.text(ask.text))))
             return 0
-    raise NotFound("no question {id} is waiting: it was answered, or its time is over", id=id)
+    raise NotFound("no question {id} is waiting: it was answered, or it timed out", id=id)
 
 
 # -- following

@@ -49,7 +49,9 @@ def bring_as_json(sandbox: Sandbox, arguments: Namespace | Arguments) -> dict[st
 def bring_later(entry: Entry, arguments: Namespace, paths: list[str]) -> int:
     """`sandbox apply` for a sandbox that worked on a branch. Raises SandboxError."""
     if paths:
-        raise SandboxError("commits are brought over whole: name no paths, or leave --branch and its like out")
+        raise SandboxError(
+            "commits cannot be applied in part: give no paths, or omit --branch, --commit-rest and --force"
+        )
     if entry.running:
         raise SandboxError("{id} is running; stop it first: `sandbox kill {id}`", id=entry.id)
     from sandbox.bring_branch import bring

@@ -53,7 +53,7 @@ def add(parser: ArgumentParser) -> None:
             given.add_argument("--clear", action="store_true", help=_("remove all teams and their limits"))
         if name == "metrics":
             action.add_argument(
-                "--serve", type=int, metavar="PORT", help=_("serve them at /metrics of this port of the loopback")
+                "--serve", type=int, metavar="PORT", help=_("serve them at /metrics on this loopback port")
             )
 
 

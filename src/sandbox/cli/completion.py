@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sandbox.cli.main import COMMANDS, parser_of
+from importlib import import_module
+
+from sandbox.cli.command_table import COMMANDS
+from sandbox.cli.parser import parser_for
 from sandbox.i18n import _
 from sandbox.profiles.find import names
 
@@ -60,7 +63,8 @@ def run(arguments: Namespace) -> int:
 def _words(name: str) -> list[str]:
     """What can follow a command: its options, its actions; @ids for sandboxes, @command for any command or file."""
     found: list[str] = []
-    for action in parser_of(name)._actions:
+    module, summary = COMMANDS[name]
+    for action in parser_for(name, summary, import_module(f"sandbox.cli.{module}"))._actions:
         found += [word for word in action.option_strings if word.startswith("--")]
         if not action.option_strings:
             found += action.choices or {"id": ["@ids"], "command": ["@command"]}.get(action.dest, [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox.cli.standard_streams import fill_standard_streams
 from sandbox.errors import ConfigError, SandboxError
 from sandbox.i18n import _
 
@@ -29,8 +30,6 @@ def run(arguments: Namespace) -> int:
     """A descriptor, because a configuration with secrets must not be in arguments, the environment or a file."""
     import json
 
-    from sandbox.cli.main import fill_standard_streams
-
     os.fstat(arguments.fd)  # a number that is not an open descriptor is an OSError
     with open(arguments.fd, "rb") as file:
         text = file.read(_LIMIT)
@@ -39,10 +38,10 @@ def run(arguments: Namespace) -> int:
         config = json.loads(text)
     except (ValueError, RecursionError) as problem:
         raise ConfigError("is not valid JSON: {problem}", problem=problem, file=f"descriptor {arguments.fd}") from None
-    return run_baked(config, arguments.words)
+    return run_fixed(config, arguments.words)
 
 
-def run_baked(config: Config | Mapping[str, Any], argv: Sequence[str] | None) -> int:
+def run_fixed(config: Config | Mapping[str, Any], argv: Sequence[str] | None) -> int:
     """See `sandbox.cli.run_with_config`."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = words[2:] if words[1:2] == ["--"] else words[1:]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox.cli.command_table import ALIASES, COMMANDS
+from sandbox.cli.standard_streams import fill_standard_streams, leave
 from sandbox.errors import SandboxError
 from sandbox.i18n import LANGUAGES, _
 
@@ -17,53 +19,6 @@ if TYPE_CHECKING:
 OUR_ERROR = 125  # as for `env`, `timeout` and docker: the error is ours, not the command's
 HOOK_ERROR = 2  # Claude Code takes this as "blocked"; with any other status it would go on without the hook
 
-# Command -> its module in this package and one line about it. A module has `add(parser)` and `run(arguments) -> int`.
-COMMANDS = {
-    "init": ("init", "look at this project and propose a configuration, commands and snippets"),
-    "run": ("run", "run a command in a sandbox"),
-    "diff": ("diff", "show what a sandbox run with --overlay changed"),
-    "apply": ("apply", "apply a sandbox's changes to the project"),
-    "discard": ("discard", "discard a sandbox's changes"),
-    "why": ("why", "explain whether a file, host, variable or tool is allowed"),
-    "asks": ("asks", "show what sandboxes ask you, as questions arrive"),
-    "allow": ("allow", "allow what a sandbox asks for"),
-    "deny": ("deny", "deny what a sandbox asks for"),
-    "audit": ("audit", "show the record: what sandboxes tried, and what was blocked"),
-    "test": ("test", "try every rule of the configuration in a real sandbox"),
-    "list": ("list", "list your sandboxes"),
-    "exec": ("exec", "run another command in a running sandbox"),
-    "attach": ("attach", "open a shell in a running sandbox; Ctrl-P Ctrl-Q detaches"),
-    "logs": ("logs", "show what a detached sandbox printed"),
-    "get": ("get", "show everything about one sandbox, as JSON"),
-    "pause": ("pause", "stop what runs in a sandbox, until it is resumed"),
-    "resume": ("resume", "resume a paused sandbox"),
-    "checkpoint": ("checkpoint", "save a running sandbox, to start others from it"),
-    "checkpoints": ("checkpoints", "list and remove checkpoints"),
-    "fork": ("fork", "start sandboxes that continue from a running one, or from a checkpoint"),
-    "kill": ("kill", "stop running sandboxes"),
-    "panic": ("panic", "end every sandbox at once, and let none start until released"),
-    "rm": ("rm", "delete stopped sandboxes"),
-    "prune": ("prune", "delete all stopped sandboxes and what crashed ones left behind"),
-    "caches": ("caches", "show and clear what sandboxes added to package caches"),
-    "images": ("images", "list, import, build and remove images: what is at / inside"),
-    "prefetch": ("prefetch", "download an image now"),
-    "config": ("config", "show and change settings"),
-    "profile": ("profile", "list, show and make profiles: `sandbox NAME` runs a known program, such as claude"),
-    "agent": ("agent", "run an agent in a sandbox that enforces its tool permissions"),
-    "hook": ("hook", "guard Claude Code's tool calls"),
-    "doctor": ("doctor", "check what this machine supports and how to get what is missing"),
-    "completion": ("completion", "print shell completion for bash, zsh or fish"),
-    "serve": ("serve", "serve the HTTP API and the dashboard; `serve token` makes and revokes tokens"),
-    "cluster": ("cluster", "show the nodes of a Ray cluster and the sandboxes on them, and drain a node"),
-    "sign": ("sign", "run the signer, and approve or reject requests that wait for you"),
-    "mcp": ("mcp", "serve MCP tools that act in a sandbox; `mcp wrap` puts another MCP server in one"),
-    "ssh-config": ("ssh_config", "print settings with which ssh, scp and editors reach a running sandbox"),
-    "ssh-proxy": ("ssh_proxy", "connect ssh to a sandbox (for use as ssh's ProxyCommand)"),
-    "--rpc": ("rpc", "serve JSON-RPC on stdin and stdout"),
-    "--config-fd": ("config_fd", "read the configuration from a file descriptor"),
-}
-ALIASES = {"log": "audit", "configure": "config"}  # as UDS calls them; not listed, because `logs` is another command
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns the exit status. Without `argv`, runs the process's own and ends the process."""
@@ -71,16 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         leave(status)
     return status
-
-
-def leave(status: int) -> None:
-    """Ends the process at once. Everything is closed, and shutting the interpreter down takes as long as bwrap."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass  # closed, or the reader has gone
-    os._exit(status)
 
 
 def _run(words: list[str]) -> int:
@@ -115,17 +60,6 @@ def _usage_as_json(words: list[str], problem: SandboxError) -> None:
         from sandbox.cli.as_json import failed
 
         failed(problem)
-
-
-def fill_standard_streams() -> None:
-    """Opens a closed stdin, stdout or stderr as /dev/null. Otherwise the next file opened would take its place."""
-    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
-            # Python has no such stream then, and would print on stdout what is meant for stderr.
-            setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 - to stay
 
 
 def _chosen_language() -> str | None:
@@ -189,16 +123,9 @@ def _module(name: str) -> Any:
 
 def parser_of(name: str) -> ArgumentParser:
     """The parser of one command."""
-    import argparse
+    from sandbox.cli.parser import parser_for
 
-    from sandbox.cli.parser import Parser
-
-    # argparse's own messages are translated by us; in English this saves it the search for a catalogue.
-    argparse._ = _  # type: ignore[attr-defined]
-
-    parser = Parser(prog=f"sandbox {name}", description=_(COMMANDS[name][1]))
-    _module(name).add(parser)
-    return parser
+    return parser_for(name, COMMANDS[name][1], _module(name))
 
 
 def usage() -> str:

@@ -30,7 +30,7 @@ def add(parser: ArgumentParser) -> None:
 
     add_to(parser, [one for one in run_command.OPTIONS if one.name not in LEFT_OUT])
     option = parser.add_argument
-    option("--http", type=int, metavar="PORT", help=_("serve streamable HTTP on this port of the loopback"))
+    option("--http", type=int, metavar="PORT", help=_("serve streamable HTTP on this loopback port"))
     option("--idle", type=float, metavar="SECONDS", help=_("with --http: end a session after this long without a call"))
     option("--name", metavar="NAME", help=_("wrap: the server's name, under which its tools are remembered"))
     option("--accept", action="store_true", help=_("wrap: accept the tools' current descriptions from now on"))

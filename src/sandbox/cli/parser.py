@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from argparse import ArgumentParser, HelpFormatter
 
 from sandbox.errors import SandboxError
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,3 +65,12 @@ class Parser(ArgumentParser):
                     raise UsageError("unknown option {name}; did you mean {known}?", name=name, known=known[near])
         # argparse has composed it in the user's language: see `main.parser_of`.
         raise UsageError("{problem}; see `{command} --help`", problem=message, command=self.prog)
+
+
+def parser_for(name: str, summary: str, module: Any) -> Parser:
+    """The parser of the command `name`, to which its module adds its options."""
+    # argparse's own messages are translated by us; in English this saves it the search for a catalogue.
+    argparse._ = _  # type: ignore[attr-defined]
+    parser = Parser(prog=f"sandbox {name}", description=_(summary))
+    module.add(parser)
+    return parser

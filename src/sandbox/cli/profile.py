@@ -25,7 +25,7 @@ def add(parser: ArgumentParser) -> None:
     showing.add_argument("--json", action="store_true", help=_("print JSON"))
     making = actions.add_parser("new", help=_("write a profile of your own, as a template with comments"))
     forgetting = actions.add_parser("forget", help=_("delete what a profile's program has kept"))
-    forgetting.add_argument("--gone", action="store_true", help=_("only for projects that are not there any more"))
+    forgetting.add_argument("--gone", action="store_true", help=_("only for projects that no longer exist"))
     sharing = actions.add_parser("share-login", help=_("let all projects use the login that was made inside this one"))
     for action in (showing, making, forgetting, sharing):
         action.add_argument("name", help=_("the profile's name"))

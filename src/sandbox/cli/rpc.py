@@ -13,7 +13,7 @@ def add(parser: ArgumentParser) -> None:
     parser.prog = "sandbox --rpc"
     option = parser.add_argument
     option("--config", metavar="FILE", help=_("read this configuration file"))
-    option("--image", help=_("image for container and microVM engines"))
+    option("--image", help=_("what is at /: host, minimal, a directory, a name or a reference"))
     option("--allow-host", metavar="HOST", action="append", default=[], help=_("allow connections to this host"))
 
 

@@ -90,13 +90,13 @@ def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     if not command and arguments.profile is None and arguments.image in (None, "host"):
         raise SandboxError("no command; try `sandbox run -- ls`")
     if arguments.trust and arguments.profile is None:
-        raise SandboxError("--trust is about a profile's program; name one with --profile")
+        raise SandboxError("--trust needs a profile; name one with --profile")
     if arguments.detach and arguments.json:
         raise SandboxError("--json and --detach cannot be used together: --detach does not wait for a result")
     _hide(arguments)
     if arguments.branch is None:
         if arguments.commit_rest or arguments.force:
-            raise SandboxError("--commit-rest and --force are about a branch: name it with --branch")
+            raise SandboxError("--commit-rest and --force need --branch")
     elif arguments.root is None:
         from sandbox.branches.target import top_of
 

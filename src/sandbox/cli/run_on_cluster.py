@@ -27,7 +27,7 @@ def refuse(arguments: Namespace | Arguments, command: Sequence[str]) -> None:
     for name in HERE:
         if getattr(arguments, name):
             raise SandboxError(
-                "--{option} is about this machine; with `SANDBOX_CLUSTER=` before the command, it runs here",
+                "--{option} works only on this machine; put `SANDBOX_CLUSTER=` before the command to run it here",
                 option=name,
             )
     if not command:

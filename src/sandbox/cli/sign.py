@@ -111,7 +111,7 @@ def _approve(id: str, arguments: Namespace) -> int:
         raise InvalidArgument("without a terminal, approve needs --hash HASH (from `sandbox sign pending`) or --yes")
     one = next((each for each in _waiting() if each["requestId"] == id), None)
     if one is None:
-        raise NotFound("no request {id!r} waits: it was decided, or its time is over", id=id)
+        raise NotFound("no request {id!r} is waiting: it was decided, or it timed out", id=id)
     if arguments.hash is not None and arguments.hash != one["hash"]:
         raise SandboxError("the hash is not that of the request")
     if not arguments.yes and sys.stdin.isatty():

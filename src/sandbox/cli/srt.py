@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
-from sandbox.cli.main import fill_standard_streams, leave
 from sandbox.cli.output import shown
+from sandbox.cli.standard_streams import fill_standard_streams, leave
 from sandbox.errors import CommandError, ConfigError, SandboxError
 
 TYPE_CHECKING = False

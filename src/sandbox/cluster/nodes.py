@@ -211,7 +211,7 @@ class RayNodes:
         alive = self.alive()
         address = next((one["NodeManagerAddress"] for one in alive if one["NodeID"] == node), None)
         if address is None:
-            raise SandboxError("there is no node {node} any more", node=node[:12])
+            raise SandboxError("the node {node} no longer exists", node=node[:12])
         keeper = self.keeper(alive)
         if keeper not in ("", node) and keeper not in self._agents:
             self._agents[keeper] = self._start(keeper)

@@ -64,7 +64,7 @@ def read(given: Mapping[str, Any]) -> dict[str, Team]:
     for name, one in given.items():
         path = f"teams.{name}"
         if not isinstance(name, str) or not name or len(name) > 64 or ":" in name or not name.isprintable():
-            raise ConfigError("a team's name has at most 64 printable characters, and no colon", path="teams")
+            raise ConfigError("a team's name may have at most 64 printable characters, and no colon", path="teams")
         if not isinstance(one, dict):
             raise ConfigError("must be a mapping", path=path)
         if unknown := sorted(set(one) - {*LIMITS, "priority"}):

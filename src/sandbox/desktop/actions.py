@@ -35,7 +35,7 @@ def act(desktop: DesktopMethods, action: Mapping[str, Any]) -> bytes | Point | N
     except (KeyError, TypeError, ValueError, OverflowError, struct.error) as problem:
         if isinstance(problem, InvalidArgument):
             raise
-        raise InvalidArgument("the action {name} lacks something, or it is wrong", name=name) from None
+        raise InvalidArgument("the action {name} has a missing or invalid field", name=name) from None
 
 
 def _at(action: Mapping[str, Any], key: str = "coordinate") -> Point:

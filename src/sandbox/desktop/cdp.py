@@ -67,7 +67,7 @@ class CdpClient:
         if message.sessionId is UNSET:
             message.sessionId = self.session
         if self._cdp.owner(message.sessionId) is not self:
-            raise SandboxError("that session is not this client's")
+            raise SandboxError("that session belongs to another client")
         self._cdp.write(message)
 
     def close(self) -> None:

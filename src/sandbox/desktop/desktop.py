@@ -296,7 +296,7 @@ def _looked_at(sandbox: Sandbox, shared: bool, control: bool) -> socket.socket:
     from sandbox.desktop.screen import VNC
 
     if not shared:
-        raise SandboxError("this screen cannot be looked at from elsewhere: that needs Xvnc inside")
+        raise SandboxError("this screen cannot be viewed remotely: that needs Xvnc inside")
     line = sandbox._dial_path(VNC)
     how = "taken over" if control else "watched"
     sandbox.record.write("privileged_capability_invocation", f"screen {how}")

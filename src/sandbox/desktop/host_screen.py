@@ -101,7 +101,7 @@ def _consent(sandbox: Sandbox, display: str) -> None:
     seconds = sandbox.config.network.ask_timeout
     sandbox._asking().asks().ask(ScreenSubject(display), seconds, then)
     if not done.wait(seconds + 5) or not answered[0]:
-        raise Denied("desktop.display", answered[0].why if answered else Message("its owner was not reached"))
+        raise Denied("desktop.display", answered[0].why if answered else Message("its owner could not be reached"))
 
 
 def _cookie(environment: Mapping[str, str], number: str) -> bytes:

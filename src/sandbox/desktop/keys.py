@@ -45,7 +45,7 @@ def chords(keys: str) -> list[list[int]]:
     Raises InvalidArgument.
     """
     if not isinstance(keys, str) or not keys.strip() or len(keys) > MOST_KEYS:
-        raise InvalidArgument("keys are 1 to {most} characters, as in `ctrl+s`", most=MOST_KEYS)
+        raise InvalidArgument("keys must be 1 to {most} characters, as in `ctrl+s`", most=MOST_KEYS)
     return [[_key(name) for name in _names(chord)] for chord in keys.split()]
 
 

@@ -24,7 +24,7 @@ def click(display: Display, x: int, y: int, button: str, count: int) -> None:
     """Moves the pointer there and clicks. Raises InvalidArgument."""
     number = button_number(button)
     if not 1 <= count <= MOST_CLICKS:
-        raise InvalidArgument("1 to {most} clicks, not {count}", most=MOST_CLICKS, count=count)
+        raise InvalidArgument("the number of clicks must be 1 to {most}, not {count}", most=MOST_CLICKS, count=count)
     move(display, x, y)
     for _ in range(count):
         display.fake(_PRESS, number)
@@ -58,7 +58,7 @@ def drag(display: Display, path: Sequence[tuple[int, int]], button: str) -> None
     """Presses at the first point and releases at the last. The button is released whatever happens in between."""
     number = button_number(button)
     if not 2 <= len(path) <= MOST_POINTS:
-        raise InvalidArgument("a drag has 2 to {most} points", most=MOST_POINTS)
+        raise InvalidArgument("a drag must have 2 to {most} points", most=MOST_POINTS)
     move(display, *path[0])
     display.fake(_PRESS, number)
     try:
@@ -78,7 +78,7 @@ def hold(display: Display, button: str, down: bool) -> None:
 def scroll(display: Display, x: int, y: int, dx: int, dy: int) -> None:
     """Turns the wheel by notches."""
     if abs(dx) > MOST_NOTCHES or abs(dy) > MOST_NOTCHES:
-        raise InvalidArgument("at most {most} notches at once", most=MOST_NOTCHES)
+        raise InvalidArgument("the wheel can be turned by at most {most} notches at once", most=MOST_NOTCHES)
     move(display, x, y)
     for notches, less, more in ((dy, _UP, _DOWN), (dx, _LEFT, _RIGHT)):
         for _ in range(abs(notches)):
@@ -90,5 +90,5 @@ def scroll(display: Display, x: int, y: int, dx: int, dy: int) -> None:
 def button_number(button: str) -> int:
     """The display's number for a button. Raises InvalidArgument."""
     if button not in BUTTONS:
-        raise InvalidArgument("there is no button {name!r}; {known}", name=button, known=", ".join(BUTTONS))
+        raise InvalidArgument("there is no button {name!r}; known: {known}", name=button, known=", ".join(BUTTONS))
     return BUTTONS[button]

@@ -67,7 +67,7 @@ class Sound:
     def record(self, sandbox: Sandbox, duration_ms: int) -> bytes:
         """A WAV file of what is played from now on. Raises InvalidArgument, SandboxError."""
         if not SHORTEST_MS <= duration_ms <= LONGEST_MS:
-            raise InvalidArgument("a recording has {least} to {most} ms", least=SHORTEST_MS, most=LONGEST_MS)
+            raise InvalidArgument("a recording must last {least} to {most} ms", least=SHORTEST_MS, most=LONGEST_MS)
         size = RATE * duration_ms // 1000 * CHANNELS * WIDTH
         argv = [self._found["parec"], "--device=speaker.monitor", "--format=s16le", f"--rate={RATE}"]
         argv += [f"--channels={CHANNELS}", "--raw", "--latency-msec=20"]
@@ -81,9 +81,11 @@ class Sound:
     def play(self, sandbox: Sandbox, data: bytes, format: str) -> None:
         """Plays a file to its end. Raises InvalidArgument, SandboxError."""
         if format not in FORMATS:
-            raise InvalidArgument("a sound is {known}, not {format!r}", known=", ".join(FORMATS), format=format)
+            raise InvalidArgument(
+                "the format of a sound must be {known}, not {format!r}", known=", ".join(FORMATS), format=format
+            )
         if not data or len(data) > MOST_SOUND:
-            raise InvalidArgument("a sound has 1 to {most} bytes", most=MOST_SOUND)
+            raise InvalidArgument("a sound must have 1 to {most} bytes", most=MOST_SOUND)
         if "ffmpeg" not in self._found:
             raise SandboxError("there is no ffmpeg inside, which plays sounds")
         # Bytes in, samples out: a file that refers to a network address must not make ffmpeg fetch it.
@@ -108,7 +110,7 @@ def _exactly(process: Process, size: int, until: float) -> bytes:
         ready = process.stdout is not None and left > 0 and select.select([process.stdout], [], [], left)[0]
         data = process.read(min(size - len(got), 2**16)) if ready else b""
         if not data:
-            raise SandboxError("the sound inside has ended, or is stuck: nothing more was recorded")
+            raise SandboxError("the sound server inside has ended or hangs: nothing more was recorded")
         got += data
     return bytes(got)
 

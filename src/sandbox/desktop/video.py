@@ -26,7 +26,7 @@ class Video:
     def __init__(self, sandbox: Sandbox, found: Mapping[str, str], environment: Mapping[str, str], rate: int) -> None:
         """Begins. Raises InvalidArgument, SandboxError."""
         if not 1 <= rate <= 30:
-            raise InvalidArgument("a video has 1 to {most} pictures a second", most=30)
+            raise InvalidArgument("a video must have 1 to {most} frames per second", most=30)
         if "ffmpeg" not in found:
             raise SandboxError("there is no ffmpeg inside, which makes videos")
         argv = [found["ffmpeg"], "-loglevel", "error", "-y", "-f", "x11grab", "-framerate", str(rate)]

@@ -54,7 +54,7 @@ class LocalRunning(GuestRunning, Pausable):
             if self._group is None or not self._group.freeze(False):
                 self._guest.resume()
         except OSError as problem:
-            raise WallError("the sandbox cannot go on: {reason}", reason=problem.strerror) from None
+            raise WallError("the sandbox cannot be resumed: {reason}", reason=problem.strerror) from None
 
     def close(self) -> None:
         if self._closed:

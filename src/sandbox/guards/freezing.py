@@ -73,7 +73,7 @@ def _sourced(entered: Sequence[str]) -> list[str]:
     """What files name that a shell runs when it enters a directory. Most projects have none."""
     if not entered:
         return []
-    from sandbox.guards.entered import named_by
+    from sandbox.guards.entry_scripts import named_by
 
     return [named for path in entered for named in named_by(path)]
 

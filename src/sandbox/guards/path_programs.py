@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import os
 
+from sandbox.config.paths import search_path
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST = 1000  # reported
 FEW = 10  # changed ones in a directory; if there are more, the directory is reported
-SYSTEM = ("/usr/", "/bin", "/sbin")  # directories of PATH that no tenant can write to
 
 
 def on_path(trees: Sequence[str]) -> list[str]:
     """The directories of PATH that are in one of `trees`. Quick, because every start calls it."""
     tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
-    found = (os.path.realpath(one or ".") for one in os.get_exec_path() if not one.startswith(SYSTEM))
-    return [one for one in dict.fromkeys(found) if f"{one}/".startswith(tops)] if tops else []
+    return [one for one in dict.fromkeys(search_path()) if f"{one}/".startswith(tops)] if tops else []
 
 
 class PathPrograms:
@@ -30,7 +30,7 @@ class PathPrograms:
 
     def __init__(self, places: Sequence[str]) -> None:
         self._before = {place: _programs(place) for place in places}
-        self._path = list(dict.fromkeys(os.path.realpath(one or ".") for one in os.get_exec_path()))
+        self._path = list(dict.fromkeys(search_path()))
 
     def appeared(self) -> list[str]:
         """The new programs that a shell would run instead of one further along PATH, and those that were changed."""

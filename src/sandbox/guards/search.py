@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sandbox.config.model import Filesystem
     from sandbox.guards.blocked_files import BlockedFiles
-    from sandbox.guards.other_ways import OtherWays
+    from sandbox.guards.linked_directories import LinkedDirectories
     from sandbox.guards.scan import Scanner
 
 COARSE = 5  # CLOCK_REALTIME_COARSE, by which the kernel stamps files
@@ -102,7 +102,7 @@ class Search(Covering):
         self.known: Mapping[int, object] = blocked_before.inodes if blocked_before is not None else {}
         self.deep: list[tuple[str, int]] = []  # directories too deep for a path, and how long their root's path is
         self.links: list[str] = []  # symbolic links that were met, and not followed yet
-        self.ways: OtherWays | None = None  # through those that lead to directories
+        self.ways: LinkedDirectories | None = None  # through those that lead to directories
         self.noted: dict[str, int] = {}  # directories and their ctime; -1: may have changed since
         self.kept = True  # whether everything that was found could be remembered
         self.looker: Scanner | None = None  # what searches again
@@ -240,7 +240,7 @@ class Search(Covering):
         return pattern
 
     def by_another_way(self, path: str, is_dir: bool) -> str | None:
-        """The pattern that blocks an absolute path because a link leads there (`other_ways.py`), or None."""
+        """The pattern that blocks an absolute path because a link leads there (`linked_directories.py`), or None."""
         found = self.ways.pattern_for(path, is_dir) if self.ways is not None else None
         return found[0] if found is not None else None
 
@@ -249,9 +249,9 @@ class Search(Covering):
         if not self.links:
             return
         if self.ways is None:
-            from sandbox.guards.other_ways import OtherWays
+            from sandbox.guards.linked_directories import LinkedDirectories
 
-            self.ways = OtherWays(self)
+            self.ways = LinkedDirectories(self)
         self.ways.follow(self.links)
 
     def match(self, path: str, relative: str, directory: str) -> bool:

@@ -15,7 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.config.model import Config, Signing
+    from sandbox.config.model import Config
+    from sandbox.config.signing_section import Signing
 
 
 def place() -> str:

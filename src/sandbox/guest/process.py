@@ -112,7 +112,7 @@ class Process(CommandChannel):
         with kept.lock:  # `wait` in another thread leaves the stream to us
             data = kept.take(size)
             if not data and source is None:
-                raise InvalidArgument("this command's {stream} is not one of our pipes", stream=stream)
+                raise InvalidArgument("this command's {stream} is not a pipe", stream=stream)
             return data or self._read(source, size)  # type: ignore[arg-type]
 
     def chunks(self) -> Iterator[Chunk]:

@@ -88,7 +88,7 @@ class Unpacker:
         elif member.isreg():
             self._file(member, directory, name, tar)
         else:
-            raise ImageError("{path} of the image is of no known kind", path=shown([name]))
+            raise ImageError("{path} of the image has an unknown file type", path=shown([name]))
 
     def _file(self, member: tarfile.TarInfo, directory: int, name: bytes, tar: BinaryIO) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -126,7 +126,7 @@ class Unpacker:
                 if name.startswith(WHITEOUT):
                     return  # aufs' own metadata
                 if name in (b"", b".", b".."):
-                    raise ImageError("{path} of the image is a whiteout of nothing", path=shown(parts))
+                    raise ImageError("{path} of the image is a whiteout that names no file", path=shown(parts))
                 if self._tree.path_of(directory, name) not in self._new:
                     self._tree.remove(directory, name)
         except FileNotFoundError:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
 
     from sandbox.asks.pending import Asks
-    from sandbox.config.model import Network, Signing
+    from sandbox.config.model import Network
+    from sandbox.config.signing_section import Signing
     from sandbox.guest.carried import CarriedDatagrams, CarriedListener
     from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Interception

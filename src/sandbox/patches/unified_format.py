@@ -102,7 +102,7 @@ def _hunks(lines: list[str], at: int) -> tuple[list[Hunk], int, bool | None]:
         at += 1
         while (len(old), len(new)) != (counts[0], counts[1]):
             if at >= len(lines) or len(old) > counts[0] or len(new) > counts[1]:
-                raise InvalidArgument("the numbers of this hunk do not fit its lines: {line}", line=found[0])
+                raise InvalidArgument("the line counts of this hunk do not match its lines: {line}", line=found[0])
             kind, text = lines[at][:1], lines[at][1:]
             if kind not in ("", " ", "-", "+", "\\"):
                 raise InvalidArgument("not a line of a patch: {line!r}", line=lines[at][:200])

@@ -113,7 +113,7 @@ def _settings(found: Findings, users: Config, hosts: list[str]) -> list[Setting]
         made.append(Setting("filesystem.blocked_patterns", new, why))
     # If they have a list of their own, the project's list would only remove entries from it.
     if users.network.preset != "closed" and hosts and not users.network.allowed_hosts:
-        why = Message("Of what your own file allows, what the package managers here need.")
+        why = Message("The hosts that the package managers here need, out of those that your own file allows.")
         made += [Setting("network.preset", "closed", why), Setting("network.allowed_hosts", hosts, None)]
     return made
 

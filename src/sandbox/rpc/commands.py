@@ -107,7 +107,7 @@ def _talk(call: Call, process: Process, *, kept: bool) -> dict[str, Any]:
             _send(call, process)
         except SandboxClosed:
             if kept and (call.cancelled or call.gone):
-                raise Fault(errors.CANCELLED, "left; the command keeps running") from None
+                raise Fault(errors.CANCELLED, "disconnected; the command keeps running") from None
             raise
         finally:
             call.inputs.close()

@@ -87,7 +87,9 @@ class RpcSession:
                 if self._closed:
                     break
                 if isinstance(line, TooLong):
-                    self._refuse(Fault(errors.LINE_TOO_LONG, "a line may have {limit} bytes", limit=self._limit), None)
+                    self._refuse(
+                        Fault(errors.LINE_TOO_LONG, "a line may have at most {limit} bytes", limit=self._limit), None
+                    )
                 elif isinstance(line, NoRoom):
                     self._refuse(Fault(errors.BUSY, NO_ROOM), None)
                 else:

@@ -100,7 +100,7 @@ class Server:
             if self.leases.get(token) == "":
                 self.leases[token] = "…"
             elif token in self.leases:
-                raise Denied("lease", "this token was for one sandbox")
+                raise Denied("lease", "this token was valid for one sandbox only")
 
     def _leased(self, token: str, sandbox: str | None) -> None:
         with self._leasing:

@@ -64,7 +64,7 @@ def _read(line: str, number: int, file: str) -> Token:
             raise ConfigError("a SHA-256 has 64 hexadecimal digits", file=file, line=number)
     elif not SHORTEST <= len(text) <= LONGEST:
         raise ConfigError(
-            "a token has {least} to {most} characters", least=SHORTEST, most=LONGEST, file=file, line=number
+            "a token must have {least} to {most} characters", least=SHORTEST, most=LONGEST, file=file, line=number
         )
     else:
         hash = hashed(text)

@@ -80,7 +80,7 @@ class Tokens:
         Raises InvalidArgument, OSError.
         """
         if len(name) > 64 or not (name.isprintable()):
-            raise InvalidArgument("a token's name has at most 64 printable characters")
+            raise InvalidArgument("a token's name may have at most 64 printable characters")
         if not all(sandboxes or []):
             raise InvalidArgument("a sandbox that a token is for has an id or a name")
         text = PREFIX + secrets.token_urlsafe(32)

@@ -105,7 +105,7 @@ class CodeSession(ABC):
     def _run_turn(self, turn: CodeTurn, code: str, timeout: float | None, running: RunningCode) -> CodeResult:
         """`run`, by somebody who may give it up meanwhile, also before it is its turn."""
         if not isinstance(code, str):
-            raise InvalidArgument("code is text, not {kind}", kind=type(code).__name__)
+            raise InvalidArgument("code must be text, not {kind}", kind=type(code).__name__)
         with self._lock, turn:
             if self._closed:
                 raise SandboxClosed("the session is closed")
@@ -304,7 +304,7 @@ class Deadline:
 
     def __init__(self, process: Process, seconds: float) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise InvalidArgument("timeout is a number of seconds above 0, not {seconds!r}", seconds=seconds)
+            raise InvalidArgument("timeout must be a number of seconds above 0, not {seconds!r}", seconds=seconds)
         self.expired = False
         self._process = process
         self._ended = Event()

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from sandbox.config.model import Signing
+from sandbox.config.signing_section import Signing
 from sandbox.errors import ConfigError
 from sandbox.guards.signing_files import trusted
 from sandbox.guards.written_places import written

@@ -10,7 +10,7 @@ import tempfile
 from typing import Any
 
 import sandbox as package
-from sandbox.config.model import Signing
+from sandbox.config.signing_section import Signing
 from sandbox.errors import ConfigError
 from sandbox.guest.process import Process
 from sandbox.sandbox import Sandbox

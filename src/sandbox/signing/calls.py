@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from sandbox.config.model import Signing
+from sandbox.config.signing_section import Signing
 from sandbox.errors import ConfigError, SandboxError
 from sandbox.policy.signing.requests import Request, UnsignedTransaction
 from sandbox.policy.signing.rules import Function, Rules

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from sandbox.config.model import Signing
+from sandbox.config.signing_section import Signing
 from sandbox.policy.signing.checks import Asked, stateless
 from sandbox.policy.signing.requests import read_request
 from sandbox.policy.signing.rules import Rules

@@ -9,7 +9,7 @@ from sandbox.signing.ledger import Row
 
 
 class SigningResult(NamedTuple):
-    """`pending`: a person must approve it first. `signature` is there only after success."""
+    """`pending`: it needs a person's approval first. `signature` is there only after success."""
 
     id: str
     hash: str
@@ -54,7 +54,7 @@ def pending_approval(row: Row, request: dict[str, Any], shown: dict[str, Any]) -
         "shown": shown,
         "decision": {
             "allowed": True,
-            "reason": "a person must approve it",
+            "reason": "it needs a person's approval",
             "requiresHumanConfirmation": True,
             "matchedRule": "person",
         },

@@ -125,7 +125,7 @@ class SigningService:
         if row.asker != asker or row.hash != hash:
             return None
         if row.state == PENDING:
-            return SigningResult(row.id, hash, PERSON, True, True, error="a person must approve it")
+            return SigningResult(row.id, hash, PERSON, True, True, error="it needs a person's approval")
         if row.decided_by is None and row.state != EXPIRED:
             return None  # signed at once: its answer was given then
         return _decided(row)
@@ -141,7 +141,7 @@ class SigningService:
                     self._expire(ledger)
                     row = ledger.find(id)
                 if row is None or row.asker != asker or (row.decided_by is None and row.expires_at is None):
-                    raise NotFound("no request {id!r} waits", id=id)
+                    raise NotFound("no request {id!r} is waiting", id=id)
                 if row.state not in (PENDING, CLAIMED):
                     return _decided(row)
                 left = ends - time.monotonic()
@@ -197,7 +197,7 @@ class SigningService:
         self._expire(ledger)
         row = ledger.find(id) if isinstance(id, str) else None
         if row is None or row.state != PENDING:
-            raise NotFound("no request {id!r} waits: it was decided, or its time is over", id=str(id)[:128])
+            raise NotFound("no request {id!r} is waiting: it was decided, or it timed out", id=str(id)[:128])
         if row.asker == approver:
             raise Denied("person", "the requester of a signature cannot approve it")
         if hash is not None and hash != row.hash:

@@ -303,7 +303,7 @@ def _walked(upper: int, project: int, closed: UnreadableFiles) -> LayerChanges:
 
 def _refuse_others(layer: LayerChanges, reviewed: str | None) -> None:
     if reviewed is not None and digest([one for one in layer.changes if not one.discarded]) != reviewed:
-        raise SandboxError("nothing was applied: the changes are others by now; review them and try again")
+        raise SandboxError("nothing was applied: the changes are different now; review them and try again")
 
 
 def digest(changes: Sequence[Change]) -> str:

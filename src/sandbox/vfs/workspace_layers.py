@@ -44,7 +44,7 @@ def open_layers(root: str, directory: str, place: list[int]) -> Iterator[tuple[i
     try:
         if not is_at(place, project):
             raise SandboxError(
-                "{root} is not the directory any more that the sandbox was started in; its changes stay in {directory}",
+                "{root} is no longer the directory that the sandbox was started in; its changes stay in {directory}",
                 root=root,
                 directory=directory,
             )

@@ -113,7 +113,7 @@ def test_the_gate_of_a_leased_sandbox_can_be_the_clients(home: Path, origin: Ori
         assert blocked.exit_code != 0 or "ok" not in blocked.stdout
 
 
-def test_a_lease_restores_nothing_besides_its_one_sandbox(home: Path) -> None:
+def test_a_lease_restores_nothing_but_its_one_sandbox(home: Path) -> None:
     with agents(NODE) as [agent]:
         leased = Leased(agent)
         with leased.sandbox():

@@ -55,7 +55,7 @@ def test_a_smaller_one_of_a_lower_priority_does_not_overtake() -> None:
     assert [answers[one.name].position for one in (large, small)] == [1, 2]
 
 
-def test_who_waits_for_the_own_quota_blocks_nobody_else() -> None:
+def test_waiting_for_ones_own_quota_blocks_nobody_else() -> None:
     teams = read({"high": {"priority": 5, "sandboxes": 0}, "low": {}})
     full, other = asked(1, "high"), asked(2, "low")
     answers = decide([full, other], [], PLENTY, teams)

@@ -94,7 +94,7 @@ def test_yaml_keeps_its_comments_and_types() -> None:
     assert new.startswith("# gh\n")
 
 
-def test_pip_settings_go_on_over_several_lines() -> None:
+def test_pip_settings_continue_over_several_lines() -> None:
     assert (("global", "extra-index-url"), "https://a:b@one.example.org/simple") in found(PIP, "ini")
     new = changed(PIP, "ini", {(("global", "extra-index-url"), 0): "https://a:PLACE@one.example.org/simple"})
     parser = configparser.RawConfigParser()

@@ -106,7 +106,7 @@ def test_a_renewal_leaves_the_tokens_outside_and_writes_them_to_the_persons_file
     assert dict(lab.origins[API].seen[-1]["headers"])["authorization"] == f"Bearer {token('oat', 2)}"
 
 
-def test_renewals_go_on_and_old_values_stay_secret(place: Place) -> None:
+def test_renewals_continue_and_old_values_stay_secret(place: Place) -> None:
     lab, _server, file = place
     word = inside(lab)["claudeAiOauth"]["refreshToken"]
     for number in (2, 3, 4):
@@ -391,7 +391,7 @@ def test_a_login_made_inside_is_the_persons_own_when_the_entry_says_so(
 def test_the_refresh_token_goes_to_exactly_its_path(place: Place, target: str) -> None:
     lab, _server, _ = place
     status, _, said = refresh(lab, inside(lab)["claudeAiOauth"]["refreshToken"], target=target)
-    assert status == 403 and b"token endpoint alone" in (said if isinstance(said, bytes) else b"")
+    assert status == 403 and b"only to its token endpoint" in (said if isinstance(said, bytes) else b"")
     assert lab.origins[AUTH].seen == []
 
 

@@ -360,7 +360,7 @@ def test_npm_pip_and_netrc_tokens_stay_outside(room: Callable[..., Sandbox], ser
     assert server.authorization() == "Bearer npm_RealToken0123456789abcdefghijkl"
 
 
-def test_a_person_who_has_not_logged_in_gets_a_sandbox_all_the_same(room: Callable[..., Sandbox], person: Path) -> None:
+def test_a_person_who_has_not_logged_in_gets_a_sandbox_anyway(room: Callable[..., Sandbox], person: Path) -> None:
     (person / ".claude" / ".credentials.json").unlink()
     sandbox = room({"claude": {}, "codex": {}, "gemini": {}, "npm": {}})
     assert sandbox.exec("ls -A ~").stdout == ""

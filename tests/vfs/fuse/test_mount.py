@@ -220,7 +220,7 @@ class GeneratedHandle(Handle):
         return self.content[offset : offset + size]
 
 
-def test_a_provider_of_ones_own_needs_three_methods(mount: Mount) -> None:
+def test_a_provider_of_your_own_needs_three_methods(mount: Mount) -> None:
     point = mount(GeneratedProvider())
     assert point.out("ls; cat report.txt empty") == "empty\nreport.txt\nfrom a bucket"
     assert point.sh("ls nothing").returncode != 0

@@ -107,7 +107,7 @@ def _inspect(cli: Cli, reference: str) -> dict[str, Any] | None:
             return None
         raise EngineUnavailable("{name}: {said}", name=cli.name, said=problem.said) from None
     if not isinstance(told, list) or len(told) != 1 or not isinstance(told[0], dict) or not _named(told[0]):
-        raise EngineUnavailable("{name}: {said}", name=cli.name, said=Message("its answer about an image is not one"))
+        raise EngineUnavailable("{name}: {said}", name=cli.name, said=Message("its answer does not describe an image"))
     return told[0]
 
 

@@ -123,7 +123,10 @@ def _remedy(name: str) -> str:
     from sandbox.errors import Message
 
     if name == "docker":
-        return Message("Start its daemon (`systemctl start docker`), and be allowed to use its socket (group `docker`)")
+        return Message(
+            "Start its daemon (`systemctl start docker`); your user must be allowed to use its socket (group `docker`)"
+        )
     return Message(
-        "`podman info` says more; as an ordinary user it needs `uidmap` and lines in /etc/subuid, /etc/subgid"
+        "run `podman info` for details; as an ordinary user, Podman needs `uidmap` and entries in /etc/subuid and "
+        "/etc/subgid"
     )

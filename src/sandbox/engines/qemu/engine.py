@@ -105,7 +105,7 @@ def findings() -> list[Finding]:
 
 EMULATED_COST = Message(
     "virtual machines are emulated: programs that compute take 10 to 30 times as long, and a start takes 0.3 s; "
-    "`engine: auto` takes none then"
+    "`engine: auto` does not choose them then"
 )
 
 

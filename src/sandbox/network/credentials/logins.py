@@ -53,7 +53,7 @@ class Logins:
         ]
         self.notices += [
             Message(
-                "{name}: the login made inside another project counts there alone; to use it in all of them, run "
+                "{name}: the login made inside another project is used only there; to use it in all projects, run "
                 "`sandbox profile share-login {name}` in that project",
                 name=login.name,
             )

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sandbox.asks.pending import Asks
-    from sandbox.config.model import Network, Signing
+    from sandbox.config.model import Network
+    from sandbox.config.signing_section import Signing
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
     from sandbox.network.tls.ca import Authority

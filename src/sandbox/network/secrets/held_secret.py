@@ -167,4 +167,4 @@ def no_value(name: str, setting: str, why: object) -> Denied:
 
 def endpoint_only(name: str, setting: str) -> Denied:
     """The refusal of a refresh token on its way to anything but its token endpoint."""
-    return Denied(setting, "the secret {name} goes to its token endpoint alone", name=name)
+    return Denied(setting, "the secret {name} is sent only to its token endpoint", name=name)

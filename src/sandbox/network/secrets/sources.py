@@ -46,10 +46,10 @@ def check(secret: Secret, path: str) -> None:
     if secret.from_keyring is not None and len(secret.from_keyring) != 2:
         raise ConfigError("must be a service and a user name", path=f"{path}.from_keyring")
     if secret.json_field is not None and secret.from_file is None and secret.from_command is None:
-        raise ConfigError("is for from_file and from_command alone", path=f"{path}.field")
+        raise ConfigError("can be used only with from_file and from_command", path=f"{path}.field")
     for key in ("ttl", "expires"):
         if getattr(secret, key) is not None and secret.from_command is None:
-            raise ConfigError("is for from_command alone", path=f"{path}.{key}")
+            raise ConfigError("can be used only with from_command", path=f"{path}.{key}")
 
 
 def _refuse_values_as_names(secret: Secret, path: str) -> None:

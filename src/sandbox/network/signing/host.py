@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from sandbox.config.model import Signing
+from sandbox.config.signing_section import Signing
 from sandbox.errors import Denied, NotFound, SandboxError
 from sandbox.network.http.body import EMPTY, Whole
 from sandbox.network.http.headers import Headers
@@ -175,7 +175,7 @@ async def _whole(request: Request) -> bytes:
         data += piece
         if len(data) > LONGEST:
             request.stream.close()
-            raise Denied("body-too-large", "a request to the signer has at most {most} bytes", most=LONGEST)
+            raise Denied("body-too-large", "a request to the signer may have at most {most} bytes", most=LONGEST)
     return bytes(data)
 
 

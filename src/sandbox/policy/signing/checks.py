@@ -17,12 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sandbox.config.model import SignedArgument, Signing, SigningLimits, TypedDomain
+    from sandbox.config.signing_section import SignedArgument, Signing, SigningLimits, TypedDomain
     from sandbox.policy.signing.requests import Request
     from sandbox.policy.signing.rules import Rules
 
 
-PERSON = Decision(True, "person", "a person must approve it")
+PERSON = Decision(True, "person", "it needs a person's approval")
 
 
 class Count:
@@ -173,7 +173,7 @@ def _selector(asked: Asked, rules: Rules, history: History) -> Message | None:
         return Message("data for {address}, whose functions are not in signing.contracts", address=request.to)
     function = contract.functions.get(request.data[:4]) if len(request.data) >= 4 else None
     if function is None:
-        return Message("{selector} is no function that signing.contracts allows", selector=shown)
+        return Message("signing.contracts does not allow the function {selector}", selector=shown)
     if asked.arguments is None:
         return Message("the arguments of {function} cannot be decoded exactly", function=function.signature)
     for at, rule in function.rules.items():

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sandbox.config.model import SignedArgument, SignedContract, Signing, TypedDomain
+    from sandbox.config.signing_section import SignedArgument, SignedContract, Signing, TypedDomain
     from sandbox.policy.signing.fields import Keccak
 
 ANY = "*"

@@ -38,7 +38,7 @@ async def answer(server: Server, access: Access, number: int, data: Answer) -> D
                 sandbox, by = reached.sandbox, f"HTTP ({access.name})"
                 sandbox._answer(number, data.answer, by)
                 return
-        raise NotFound("no question {id} is waiting: it was answered, or its time is over", id=number)
+        raise NotFound("no question {id} is waiting: it was answered, or it timed out", id=number)
 
     await server.run(reply)
     return Done()

@@ -125,7 +125,7 @@ async def exec(server: Server, access: Access, data: Exec) -> Ended:
 async def run_in(server: Server, access: Access, manager: SandboxManager, asked: Exec) -> Ended:
     """Runs a command. Where there are no walls (mode `off`) it runs on the host, which needs scope `host`."""
     sandbox = manager._usable("exec")  # this one and no other: a change of the mode may replace it meanwhile
-    walled = sandbox.engine != "none"
+    walled = sandbox._can.walls
     require(access, needed("exec", walled=walled))
     timeout = asked.timeoutMs / 1000
     result = await server.run(lambda: manager._exec_in(sandbox, asked.command, workdir=asked.workdir, timeout=timeout))

@@ -44,7 +44,7 @@ class Decide(Struct, forbid_unknown_fields=True):
 
 
 class SigningResult(Struct, kw_only=True):
-    """`pending`: a person must approve it; ask again with the same content. `signature` is set after success."""
+    """`pending`: it needs a person's approval; ask again with the same content. `signature` is set after success."""
 
     success: bool
     requestId: str
@@ -73,7 +73,7 @@ class Address(Struct):
 async def submit(
     server: Server, access: Access, request: Request[Any, Any, Any], data: Sign
 ) -> Response[SigningResult]:
-    """Signs a transaction within the policy; 202 when a person must approve it, 403 when it is refused."""
+    """Signs a transaction within the policy; 202 when it needs a person's approval, 403 when it is refused."""
     given = _strict(await request.body())
     plain = {
         name: value for name, value in given.items() if name not in ("requestId", "createdAt") and value is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, BinaryIO
 
-from sandbox.config.model import Signing
+from sandbox.config.signing_section import Signing
 from sandbox.signing import strict_json
 from sandbox.signing.backends.base import Order, SigningFailed
 from sandbox.signing.backends.capability import opened, sealed

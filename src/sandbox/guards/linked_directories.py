@@ -22,7 +22,7 @@ SIGNS = frozenset("*?[\\")
 ANY_NAME = "\1"  # a name that no pattern names, but for those that match every name
 
 
-class OtherWays:
+class LinkedDirectories:
     """The links to directories that matter to the rules of one search."""
 
     def __init__(self, search: Search) -> None:
@@ -32,9 +32,9 @@ class OtherWays:
         self._words = _words(search.allowed) | {top.partition("/")[0] for top in GIT_NAMES}
         self._blocked_words = _words(search.blocked)
 
-    def for_search(self, search: Search) -> OtherWays:
+    def for_search(self, search: Search) -> LinkedDirectories:
         """The same ways, for another search by the same rules."""
-        made = OtherWays(search)
+        made = LinkedDirectories(search)
         made._ways = self._ways
         return made
 
