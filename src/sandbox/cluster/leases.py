@@ -115,17 +115,20 @@ def workspaces(home: str) -> str:
 def hold(home: str, patience: float = HELD) -> int:
     """Marks an agent's directory as that of a living agent, until the descriptor is closed or the process ends.
 
-    It waits while another agent removes what the last one left there, for `patience` seconds at most.
+    It waits while another agent removes what the last one left there, for `patience` seconds at most. Raises
+    SandboxError when an agent lives there: what one removes may be the other's.
     """
     lock = os.open(os.path.join(home, ALIVE), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + patience
-    while time.monotonic() < until:
+    while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except OSError:
+            return lock
+        except OSError as problem:
+            if time.monotonic() > until:
+                os.close(lock)
+                raise SandboxError("another agent uses {directory}", directory=home) from problem
             time.sleep(0.05)
-    return lock
 
 
 def clean_ended(home: str) -> None:

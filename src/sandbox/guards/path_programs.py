@@ -47,9 +47,15 @@ class PathPrograms:
 
 def _programs(directory: str) -> dict[str, tuple[int, int]]:
     """The names in a directory, each with what identifies the file as it is now."""
+    found = {}
     try:
         with os.scandir(directory) as entries:
-            found = [(one.name, one.stat(follow_symlinks=False)) for one in entries]
+            for one in entries:
+                try:
+                    info = one.stat(follow_symlinks=False)
+                except OSError:
+                    continue  # it is gone, and the others are not
+                found[one.name] = (info.st_ino, info.st_ctime_ns)
     except OSError:
-        return {}
-    return {name: (info.st_ino, info.st_ctime_ns) for name, info in found}
+        pass  # nobody can run what is in there
+    return found

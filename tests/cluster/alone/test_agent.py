@@ -215,6 +215,15 @@ def test_content_that_was_not_used_for_long_makes_room(tmp_path: Path) -> None:
     assert blobs.missing([digests[3]]) == []  # somebody is about to use it
 
 
+def test_an_agent_does_not_start_in_the_directory_of_another_that_lives(tmp_path: Path) -> None:
+    """It would remove the other's sandboxes as those of one that was killed."""
+    living = leases.hold(str(tmp_path))
+    with pytest.raises(SandboxError, match="another agent uses"):
+        leases.hold(str(tmp_path), patience=0)
+    os.close(living)
+    os.close(leases.hold(str(tmp_path)))
+
+
 def test_an_agent_whose_server_fails_says_so_and_does_not_wait(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise RuntimeError("no application")

@@ -86,7 +86,10 @@ async def fork(request: Asking, server: Server, access: Access, id: str) -> list
 
 def _end_all(server: Server, ids: list[str]) -> None:
     for one in ids:
-        server.sandboxes.end(one)
+        try:
+            server.sandboxes.end(one)
+        except SandboxError:
+            pass  # it has ended by itself; the others have not
         server.places.freed()
 
 
