@@ -39,9 +39,9 @@ def test_an_entry_without_a_file_is_the_ready_made_one_of_its_name() -> None:
 
 
 def test_what_a_person_says_changes_the_ready_made_entry_and_leaves_the_rest() -> None:
-    given = {"work": {"use": "claude", "file": "~/work/.credentials.json", "save_login": True}}
+    given = {"work": {"use": "claude", "file": "~/office/.credentials.json", "save_login": True}}
     [work] = complete(Config.read({"credentials": given}).credentials).values()
-    assert (work.file, work.save_login) == ("~/work/.credentials.json", True)
+    assert (work.file, work.save_login) == ("~/office/.credentials.json", True)
     assert work.refresh.paths[0] == "/v1/oauth/token"
 
 

@@ -48,7 +48,7 @@ KEYS: dict[str, Any] = {
     "filesystem.disabled": True,
     "filesystem.denyRead": ["~/.ssh"],
     "filesystem.allowRead": ["."],
-    "filesystem.allowWrite": [{"path": "/work/*.env", "literal": True}],
+    "filesystem.allowWrite": [{"path": "/srv/*.env", "literal": True}],
     "filesystem.denyWrite": [".env"],
     "filesystem.allowGitConfig": True,
     "credentials.files": [{"path": "~/.netrc", "mode": "deny"}],
