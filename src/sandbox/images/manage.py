@@ -18,7 +18,7 @@ from sandbox.images.image import for_start
 from sandbox.images.store import HOST, by_digest, directory, find, has, means_host, name_file, usual_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
 MAKING, REMOVING = ".making-", ".removing-"
@@ -230,29 +230,23 @@ def prune() -> list[str]:
 
 
 def _abandoned(path: str) -> bool:
-    try:
-        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        remove_tree(path)
-        return True
-    except (BlockingIOError, FileNotFoundError):
-        return False
-    finally:
-        os.close(lock)
+    return _remove_unless_locked(path, os.O_DIRECTORY, remove_tree)
 
 
 def forget_blob(path: str) -> bool:
     """Removes a blob, unless it is being downloaded. Those who have it open can still read it."""
+    return _remove_unless_locked(path, os.O_NOFOLLOW, os.unlink)
+
+
+def _remove_unless_locked(path: str, flags: int, remove: Callable[[str], object]) -> bool:
+    """Whether it was there, nobody held its lock, and it is removed."""
     try:
-        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     except OSError:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(path)
+        remove(path)
         return True
     except (BlockingIOError, FileNotFoundError):
         return False
