@@ -143,6 +143,22 @@ def test_why_names_the_option_that_allows_it_for_one_run(project: Path, question
     assert f"  or       {option}, for one run" in sandbox("why", *question, cwd=project).stdout
 
 
+@pytest.mark.parametrize(
+    ("preset", "host", "answer"),
+    [
+        ("registries", "pypi.org", "pypi.org:443 is one of the hosts of the network preset registries"),
+        ("open", "x.example", "the network preset open"),
+    ],
+)
+def test_why_explains_a_run_with_a_network_preset(project: Path, preset: str, host: str, answer: str) -> None:
+    assert sandbox("why", "--host", host, cwd=project).returncode == 1
+    done = sandbox("why", "--network", preset, "--host", host, cwd=project)
+    assert done.returncode == 0
+    assert answer in done.stdout
+    with_profile = sandbox("why", "--profile", "claude", "--network", preset, "--host", host, cwd=project)
+    assert answer in with_profile.stdout
+
+
 def test_what_why_proposes_works(project: Path) -> None:
     for question in (["--host", "x.example"], ["--path", ".env"], ["--env", "AWS_PROFILE"]):
         told = sandbox("why", *question, cwd=project).stdout

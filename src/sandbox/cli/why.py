@@ -61,6 +61,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help=_("with --path: ask about changing the file"))
     parser.add_argument("--agent", metavar="NAME", help=_("with --tool: use this agent's rules"))
     parser.add_argument("--profile", metavar="NAME", help=_("ask about a run with this profile"))
+    parser.add_argument("--network", metavar="PRESET", help=_("network preset: closed, registries or open"))
     parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
@@ -116,12 +117,13 @@ def _explain(asked: str, decision: Decision, setting: str, origin: str, asked_ab
 
 
 def _resolved(arguments: Namespace) -> Resolved:
+    flags = {} if arguments.network is None else {"network": {"preset": arguments.network}}
     if arguments.profile is None:
-        return resolve({}, project=".", config_file=arguments.config)
+        return resolve(flags, project=".", config_file=arguments.config)
     from sandbox.profiles.find import load
     from sandbox.profiles.prepare import configured
 
-    return configured(arguments.profile, load(arguments.profile), {}, project=".", config_file=arguments.config)
+    return configured(arguments.profile, load(arguments.profile), flags, project=".", config_file=arguments.config)
 
 
 def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:
