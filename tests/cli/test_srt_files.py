@@ -426,3 +426,16 @@ def test_a_second_proc_in_somebody_elses_directory_does_not_stop_a_start() -> No
         """
         done = subprocess.run(["unshare", "-m", "sh", "-ec", script], capture_output=True, text=True, timeout=60)
         assert done.stdout == "fine\n", done.stderr
+
+
+def test_a_missing_literal_path_is_reported_as_it_was_written(project: Path) -> None:
+    settings = {"filesystem": {"denyRead": [], "allowWrite": [{"path": "x*[1]", "literal": True}], "denyWrite": []}}
+    told = srt(project, "true", settings=settings).stderr
+    assert "srt: x*[1] does not exist and is left out of what can be written" in told
+
+
+def test_an_authority_that_cannot_be_read_is_named_by_its_setting(project: Path) -> None:
+    terminate = {"caCertPath": "/nope/ca.pem", "caKeyPath": "/nope/ca.key"}
+    done = srt(project, "true", settings={"network": {"allowedDomains": [], "tlsTerminate": terminate}})
+    assert done.returncode == 1
+    assert "Error: network.tlsTerminate.caCertPath: cannot be used: No such file or directory" in done.stderr

@@ -41,6 +41,8 @@ _SPELLED = {
     "filesystem.allow_read": "filesystem.allowRead",
     "filesystem.allow_write": "filesystem.allowWrite",
     "filesystem.root": "the current directory",
+    "network.authority_certificate": "network.tlsTerminate.caCertPath",
+    "network.authority_key": "network.tlsTerminate.caKeyPath",
 }
 
 

@@ -115,7 +115,9 @@ def _left_out(entry: str, links: list[str]) -> Message:
         return Message(
             "{path} leads through a link and is left out of what can be written; name {real}", path=entry, real=real
         )
-    return Message("{path} does not exist and is left out of what can be written", path=entry)
+    # `[*]` is how srt's dialect writes a literal `*`; people know the path as they wrote it.
+    written = entry.replace("[*]", "*").replace("[?]", "?").replace("[[]", "[")
+    return Message("{path} does not exist and is left out of what can be written", path=written)
 
 
 def _own_temporary() -> bool:
