@@ -25,7 +25,7 @@ CLIENTS = {
     "wget": "wget -O- https://refused.test/",
     "git": "git ls-remote https://refused.test/x.git",
     "npm": "npm view left-pad --no-update-notifier --registry=https://refused.test/",
-    "pnpm": "{pnpm} view left-pad --registry=https://refused.test/",
+    "pnpm": "npm_config_update_notifier=false {pnpm} view left-pad --registry=https://refused.test/",
     "node": "node -e \"fetch('https://refused.test/').then(async r => console.log(r.status, await r.text()))\"",
     "go": "GOPROXY=https://refused.test GONOSUMDB='*' go mod download refused.example/x@v1.0.0",
     "java": "java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC Ask.java https://refused.test/",
