@@ -108,7 +108,8 @@ def become_root():
 
 
 def outlive():
-    subprocess.Popen(["sleep", "31337"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.Popen(["sleep", sys.argv[3]], start_new_session=True, **silent)
     return "left a process behind"  # the demo looks for it afterwards
 
 

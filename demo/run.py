@@ -9,6 +9,7 @@ import ctypes
 import http.server
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -91,14 +92,16 @@ class Bait:
 
     def run(self, *launcher: str, skip: str = "") -> dict[str, dict[str, object]]:
         """What each attempt came to, as far as can be seen from outside."""
-        command = [*launcher, "/usr/bin/python3", "agent.py", str(self.server.server_port), skip]
+        # Random: two demonstrations at the same time take no process for the other's.
+        mark = str(31337 * 10**9 + secrets.randbelow(10**9))
+        command = [*launcher, "/usr/bin/python3", "agent.py", str(self.server.server_port), skip, mark]
         where = {"cwd": self.project, "env": self.environment}
         done = subprocess.run(command, **where, capture_output=True, text=True, check=False)  # type: ignore[call-overload]
         found = {one["attempt"]: one for one in map(json.loads, done.stdout.splitlines())}
         if "outlive" not in found:
             sys.exit(f"the script did not get to its end:\n{done.stderr}")
         # What it says is its word; what it left on the host is ours to see.
-        found["outlive"]["got"] = _end_processes("31337")
+        found["outlive"]["got"] = _end_processes(mark)
         found["git_hook"]["got"] = (self.project / ".git/hooks/post-checkout").exists()
         found["startup_file"]["got"] = "evil" in (self.home / ".bashrc").read_text()
         (self.project / ".git/hooks/post-checkout").unlink(missing_ok=True)

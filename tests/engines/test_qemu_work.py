@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -32,9 +33,11 @@ def out(sandbox: Sandbox, script: str) -> str:
 @pytest.mark.vm
 def test_a_projects_tests_run_with_the_hosts_programs_and_no_image(cli: Command) -> None:  # noqa: F811
     Path("test_it.py").write_text("def test_it():\n    assert open('/proc/version').read()\n")
-    # Programs of the system and under the home are shown; this environment may be anywhere.
+    # Programs of the system and under the home are shown; this environment may be anywhere. So may our package, in an
+    # editable install: pytest imports the plugin that the environment names, and ends if it cannot.
+    shown = ("--ro", sys.prefix, "--ro", str(Path(inspect.getfile(Sandbox)).parent))
     words = ("pytest", "-q", "-p", "no:cacheprovider", "test_it.py")
-    done = cli("run", "--engine", "qemu", "--ro", sys.prefix, "--", *words)
+    done = cli("run", "--engine", "qemu", *shown, "--", *words)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stderr
 
 
