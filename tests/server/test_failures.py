@@ -116,3 +116,16 @@ def test_a_body_that_nobody_can_decode_is_the_clients_mistake(served: Served, bo
 def test_wrong_input_names_the_field(served: Served, path: str, body: Any, field: str) -> None:
     told = served.http.post(path, json=body)
     assert (told.status_code, told.json()["error"].get("field")) == (400, field), told.text
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"command": "true", "timeout": "5"}, "timeout"),
+        ({"command": "true", "max_output": "5"}, "max_output"),
+    ],
+)
+def test_a_text_is_not_taken_for_a_number(served: Served, body: dict[str, Any], field: str) -> None:
+    answer = served.http.post(f"/v1/sandboxes/{served.create()}/exec", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["field"] == field

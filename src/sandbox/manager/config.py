@@ -47,7 +47,6 @@ def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
 
 NO_EFFECT = {
     "readOnlyRoot": "readOnlyRoot: false has no effect: the root is always read-only",
-    "dns": "dns has no effect: the gate is the only resolver, and asks this machine's own",
 }
 
 

@@ -27,6 +27,23 @@ class JsonRequest(Request[Any, Any, Any]):
 
     async def json(self) -> Any:
         try:
-            return await super().json()
+            value = await super().json()
         except (RecursionError, UnicodeDecodeError):
             raise Refusal(400, "invalid", "the body is nested too deeply, or is not UTF-8") from None
+        self._strict(value)
+        return value
+
+    def _strict(self, value: Any) -> None:
+        """Refuses what Litestar would convert: it takes the text "5" for the number 5 in bodies, too."""
+        expected = self.route_handler.parsed_data_field
+        if expected is None:
+            return
+        try:
+            msgspec.convert(value, expected.annotation)
+        except msgspec.ValidationError as problem:
+            try:
+                msgspec.convert(value, expected.annotation, strict=False)
+            except msgspec.ValidationError:
+                return  # wrong in any case: Litestar says so, and names the field
+            field = str(problem).rpartition("`$")[2].strip("`.") or None
+            raise Refusal(400, "invalid", str(problem), field=field) from None

@@ -309,7 +309,7 @@ def test_manager_config_of_the_seed() -> None:
         "pidsLimit": 128,
         "workspaceRoot": "/srv/work",
         "binds": ["/data:/data:ro", "/out:/out"],
-        "dns": ["1.1.1.1"],
+        "dns": [],
         "engineType": "apple-container",
         "browser": {"enabled": False, "headless": True, "cdpPort": 9222},
     }
@@ -332,7 +332,7 @@ def test_manager_config_of_the_seed() -> None:
         ("user", [0, "", "1:2:3", "a b", "--privileged"]),
         ("readOnlyRoot", ["yes", 1]),
         ("capDrop", ["ALL", [1], {}]),
-        ("dns", ["192.0.2.1", [1], {}]),
+        ("dns", ["192.0.2.1", [1], {}, ["192.0.2.1"]]),
     ],
 )
 def test_a_managers_field_of_the_wrong_form_is_an_error_also_where_it_changes_nothing(

@@ -72,6 +72,13 @@ def _texts(value: object) -> dict[str, Any]:
     return {}
 
 
+def _dns(value: object) -> dict[str, Any]:
+    """Only the empty list: the gate resolves allowed names, and never asks a server that a configuration names."""
+    if text_list(value):
+        raise ConfigError("cannot be chosen: the gate is the only resolver inside, and asks this machine's own")
+    return {}
+
+
 TABLE: Mapping[str, Any] = {
     "mode": "mode",
     "image": "image",
@@ -85,10 +92,10 @@ TABLE: Mapping[str, Any] = {
     "workspaceRoot": "filesystem.root",
     "containerPrefix": "container_prefix",
     "user": _user,
-    # The root is always read-only, every capability is dropped, and the gate is the only resolver.
+    # The root is always read-only, and every capability is dropped.
     "readOnlyRoot": _boolean,
     "capDrop": _texts,
-    "dns": _texts,
+    "dns": _dns,
     "workdir": ALWAYS,
     "browser.enabled": "browser.enabled",
     "browser.image": ALWAYS,
@@ -105,8 +112,6 @@ def translate(data: Mapping[str, Any]) -> Translated:
     into = by_table(data, TABLE)
     if data.get("readOnlyRoot") is False:
         into.without_effect.append("readOnlyRoot")
-    if data.get("dns"):
-        into.without_effect.append("dns")
     browser = data.get("browser") or {}
     if browser.get("image") and browser.get("enabled", True):
         raise ConfigError("the browser runs in the sandbox's own image: set `image` instead", path="browser.image")
