@@ -105,8 +105,8 @@ class Neutralise:
         kept = [one for one in entries or () if harmless(one) or self._own_tree(one, directory)]
         if entries is None or len(kept) != len(entries):
             self._replace(place, directory, name, written(kept) or EMPTY)
-        elif info.st_nlink > 1:  # it could be changed later through its other name
-            _write(place, name, content(path) or b"")
+        elif info.st_nlink > 1 and not _write(place, name, content(path) or b""):
+            self._aside(place, directory, name)  # it could be changed later through its other name
         return kept
 
     def _own_tree(self, entry: Entry, directory: str) -> bool:
@@ -288,12 +288,14 @@ class Neutralise:
             self.tell(f"{directory}/{name}", f"{directory}/{saved}")
 
 
-def _write(place: int, name: str, data: bytes) -> None:
+def _write(place: int, name: str, data: bytes) -> bool:
+    """Puts a new file at `name`. False if that failed; then what was there still is."""
     try:
         _writable(place)
         os.rename(_fresh(place, name, data), name, src_dir_fd=place, dst_dir_fd=place)
     except OSError:
-        pass  # git works without it
+        return False  # the disk is full
+    return True
 
 
 def _fresh(place: int, name: str, data: bytes) -> str:

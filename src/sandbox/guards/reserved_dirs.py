@@ -100,7 +100,11 @@ class ReservedDirs:
             usual = _usual() if os.path.lexists(f"{root}/.git") and not only_places else ()
             wanted = [(root, f"{root}/{name}", True) for name in dict.fromkeys((*usual, *places))]
         if wanted:
-            self._make(wanted)
+            try:
+                self._make(wanted)
+            except BaseException:
+                self.remove()  # else its locks would hold up every later sandbox of the project
+                raise
         is_home = root == os.path.realpath(os.path.expanduser("~"))
         names = FILES + (HOME_FILES if is_home else ())
         looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES)) if not only_places else ()
