@@ -330,9 +330,10 @@ def test_what_is_never_so_here_is_told_as_an_event(managed: Any) -> None:
 
 
 def test_a_field_that_is_wrong_is_named_as_it_was_spelled() -> None:
-    for config, field in (({"memory": "much"}, "memory"), ({"mode": "half"}, "mode"), ({"binds": ["x"]}, "binds"), ({"dns": ["192.0.2.1"]}, "dns")):
+    wrong = {"memory": "much", "mode": "half", "binds": ["x"], "dns": ["192.0.2.1"]}
+    for field, value in wrong.items():
         with pytest.raises(ConfigError) as problem:
-            SandboxManager(config)
+            SandboxManager({field: value})
         assert problem.value.path.startswith(field)
     with pytest.raises(ConfigError):
         SandboxManager({"unknown": 1})

@@ -222,8 +222,8 @@ class LateMasks:
         # What is below a cover is out of reach, and looking for it there would trip a tripwire.
         found = {path: mask for path, mask in found.items() if not inside_one(path, self._covered)}
         found = self._of_the_host(found)
-        self._covered.update(found)
         self._covers.add(found)
+        self._covered.update(found)  # only now: what failed is looked at once more, by itself
 
     def _look_at_one(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
         """Adds to `search.found`; returns sockets."""
