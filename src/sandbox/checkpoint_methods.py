@@ -121,13 +121,25 @@ class CheckpointMethods(ABC):
         made with another QEMU, kernel or system than the present one; ConfigError for a missing value; and what
         `Sandbox` raises.
         """
-        from sandbox.checkpoints.origin import given_again
+        return cls._restore(name, config or {}, hooks)
+
+    @classmethod
+    def _restore(
+        cls,
+        name: str,
+        config: Mapping[str, Any],
+        hooks: object | None,
+        owner: Callable[[str], Config] | None = None,
+    ) -> Self:
+        """As `restore`. `owner` is called with the project when values are missing, for a configuration with them."""
+        from sandbox.checkpoints.origin import given_again, is_whole
         from sandbox.checkpoints.store import load
         from sandbox.config.model import Config
 
         path, about = load(name)
-        asked = Config.read(given_again(about["config"], config or {}))
-        return cls._start_from(path, about, asked, hooks, None)
+        saved = about["config"]
+        has = None if owner is None or is_whole(saved, config) else owner(saved["filesystem"]["root"])
+        return cls._start_from(path, about, Config.read(given_again(saved, config, has)), hooks, None)
 
     def _keep_forks(self, n: int) -> list[str]:
         """Makes forks for another process, which reaches them by their ids. They end with this sandbox."""
