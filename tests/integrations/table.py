@@ -77,7 +77,7 @@ ROWS = (
         "not run: those that need Docker, a cloud provider's account or S3",
     ),
     Row("Claude Agent SDK", "claude-agent-sdk.md", ("test_claude_agent_sdk",), ("claude-agent-sdk",)),
-    Row("harbor (Terminal-Bench)", "harbor.md", ("test_harbor",), ("harbor",)),
+    Row("harbor (Terminal-Bench)", "harbor.md", ("test_harbor", "test_harbor_builder"), ("harbor",)),
     Row(
         "smolagents",
         "smolagents.md",

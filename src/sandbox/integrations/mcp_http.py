@@ -48,9 +48,7 @@ def serve(
     tell(f"http://{host}{PATH}", token)
     checked = with_token(app, token, sandboxes.end)
     # Only errors are printed: anybody who connects can cause warnings.
-    config = uvicorn.Config(
-        checked, http=bounded(), backlog=BACKLOG, ws="none", log_level="error", server_header=False
-    )
+    config = uvicorn.Config(checked, http=bounded(), backlog=BACKLOG, ws="none", log_level="error", server_header=False)
     uvicorn.Server(config).run(sockets=[listener])
     return 0
 
