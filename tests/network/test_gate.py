@@ -287,7 +287,8 @@ def test_no_record_before_a_client_hello_hides_the_name_in_it(
 def test_another_protocol_may_begin_with_a_byte_that_begins_a_record_too(walled: Walls, listener: Listen) -> None:
     port = listener(lambda client: client.sendall(client.recv(99))).port
     room = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
-    code = f"import socket; s = socket.create_connection(('good.test', {port})); s.sendall(b'\\x15ab'); print(s.recv(9))"
+    ask = f"import socket; s = socket.create_connection(('good.test', {port})); "
+    code = f"{ask}s.sendall(b'\\x15ab'); print(s.recv(9))"
     assert room.python(code).stdout == "b'\\x15ab'\n"
 
 
