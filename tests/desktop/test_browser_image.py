@@ -20,8 +20,9 @@ from sandbox.errors import ConfigError, Denied, SandboxError
 from sandbox.registry.registry import find
 from tests.desktop.desks import until
 from tests.images import making
+from tests.server.serving import Served
 
-pytestmark = [pytest.mark.walls, pytest.mark.desktop]
+pytestmark = pytest.mark.walls
 
 CHROMIUM = "/usr/lib/chromium"
 
@@ -93,6 +94,7 @@ def test_a_sandbox_without_chromium_has_a_browser_of_the_hosts_system_with_the_s
     assert not find(home(), own).running
 
 
+@pytest.mark.desktop
 def test_chromium_comes_from_the_image_that_the_browser_has(project: Path, with_chromium: str) -> None:
     config = {"filesystem": {"root": str(project)}, "browser": {"image": with_chromium, "headless": True}}
     with Sandbox(config) as sandbox, page_of(sandbox) as page:
@@ -101,6 +103,7 @@ def test_chromium_comes_from_the_image_that_the_browser_has(project: Path, with_
         assert not sandbox.exists("/usr/own.html")
 
 
+@pytest.mark.desktop
 def test_an_image_without_chromium_and_one_that_does_not_exist_are_told_by_the_settings_name(
     project: Path, bare: str
 ) -> None:
@@ -115,6 +118,7 @@ def test_an_image_without_chromium_and_one_that_does_not_exist_are_told_by_the_s
         assert sandbox.exec("true").exit_code == 0
 
 
+@pytest.mark.desktop
 def test_a_browsers_sandbox_that_was_ended_is_reported_and_made_again_at_the_same_address(project: Path) -> None:
     states: list[object] = []
     config = {"filesystem": {"root": str(project)}, "browser": {"image": "host", "headless": True}}
@@ -130,6 +134,7 @@ def test_a_browsers_sandbox_that_was_ended_is_reported_and_made_again_at_the_sam
         assert states == ["started", "ended", "restarted"]
 
 
+@pytest.mark.desktop
 def test_it_is_paused_and_resumed_with_the_sandbox(project: Path) -> None:
     config = {"filesystem": {"root": str(project)}, "browser": {"image": "host", "headless": True}}
     with Sandbox(config) as sandbox:
@@ -143,6 +148,7 @@ def test_it_is_paused_and_resumed_with_the_sandbox(project: Path) -> None:
         assert own.exec("true").exit_code == 0
 
 
+@pytest.mark.desktop
 def test_the_agents_programs_reach_neither_the_browsers_files_nor_its_processes(project: Path) -> None:
     config = {
         "filesystem": {"root": str(project)},
@@ -159,9 +165,58 @@ def test_the_agents_programs_reach_neither_the_browsers_files_nor_its_processes(
         assert "user-data-dir" not in seen
 
 
+@pytest.mark.desktop
 def test_without_walls_or_when_switched_off_no_second_sandbox_is_made(project: Path) -> None:
     asked = {"filesystem": {"root": str(project)}, "browser": {"image": "host", "enabled": False}}
     with Sandbox(asked) as sandbox:
         with pytest.raises(Denied, match="no browser"):
             sandbox.browser()
         assert sandbox._beside() == []
+
+
+@pytest.mark.desktop
+def test_over_http_the_browsers_sandbox_has_an_id_of_its_own_and_its_screen_can_be_seen(
+    project: Path, tmp_path: Path, bare: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"image: {bare}\nbrowser: {{image: host}}\n")
+    served = Served(tmp_path / "home", "--port", "0", "--config", str(config))
+    try:
+        status = served.http.post("/api/sandbox/start").json()
+        assert status["browserContainerId"] is None
+        told = served.http.get("/api/sandbox/browser").json()
+        status = served.http.get("/api/sandbox/status").json()
+        assert status["browserContainerId"] not in (None, status["containerId"])
+        assert told["noVncEndpoint"].endswith(f"#{status['browserContainerId']}")
+        with sync_playwright() as playwright:
+            headers = {"Authorization": f"Bearer {served.token}"}
+            browser = playwright.chromium.connect_over_cdp(told["wsEndpoint"], headers=headers)
+            page = browser.contexts[0].new_page()
+            page.set_content("<title>driven</title>")
+            assert page.title() == "driven"
+            browser.close()
+        windows = f"/v1/sandboxes/{status['browserContainerId']}/desktop"
+        assert served.http.post(windows, json={"do": "windows"}).json()["windows"]
+        served.http.post("/api/sandbox/stop")
+        assert not find(str(tmp_path / "home"), status["browserContainerId"]).running
+    finally:
+        served.end()
+
+
+@pytest.mark.containers
+@pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.root), "podman"])
+def test_a_browser_has_a_container_of_its_own(
+    engine: str, project: Path, bare: str, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(engine)
+    config = {
+        "engine": engine,
+        "filesystem": {"root": str(project)},
+        "image": bare,
+        "browser": {"image": "host", "headless": True},
+    }
+    with Sandbox(config) as sandbox, page_of(sandbox) as page:
+        page.goto(f"file://{project}/page.html")
+        assert page.title() == "of the project"
+        own = sandbox._browser.own
+        assert own is not None and own.engine == engine
