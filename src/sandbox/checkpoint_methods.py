@@ -141,14 +141,11 @@ class CheckpointMethods(ABC):
         owner: Callable[[str], Config] | None = None,
     ) -> Self:
         """As `restore`. `owner` is called with the project when values are missing, for a configuration with them."""
-        from sandbox.checkpoints.origin import given_again, is_whole
+        from sandbox.checkpoints.origin import restored_config
         from sandbox.checkpoints.store import load
-        from sandbox.config.model import Config
 
         path, about = load(name)
-        saved = about["config"]
-        has = None if owner is None or is_whole(saved, config) else owner(saved["filesystem"]["root"])
-        return cls._start_from(path, about, Config.read(given_again(saved, config, has)), hooks, None)
+        return cls._start_from(path, about, restored_config(about["config"], config, owner), hooks, None)
 
     def _keep_forks(self, n: int) -> list[str]:
         """Makes forks for another process, which reaches them by their ids. They end with this sandbox."""

@@ -10,7 +10,7 @@ from sandbox.errors import ConfigError, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from sandbox.config.model import Config
@@ -130,13 +130,18 @@ def given_again(saved: Mapping[str, Any], given: Mapping[str, Any], owner: Confi
     return found
 
 
-def is_whole(saved: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether nothing has to be given again."""
+def restored_config(
+    saved: Mapping[str, Any], given: Mapping[str, Any], owner: Callable[[str], Config] | None
+) -> Config:
+    """What a sandbox is restored with. `owner` is called with the project, only if values are missing."""
+    from sandbox.config.model import Config
+
     try:
-        given_again(saved, given)
+        return Config.read(given_again(saved, given))
     except ConfigError:
-        return False
-    return True
+        if owner is None:
+            raise
+    return Config.read(given_again(saved, given, owner(saved["filesystem"]["root"])))
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
