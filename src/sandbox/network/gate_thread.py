@@ -155,7 +155,7 @@ class GateThread:
         from sandbox.network.tls.stored_authority import current
 
         self._generation = current()
-        if self._may_intercept() and not self._only_logins():
+        if self._may_intercept() and not _only_logins(self):
             self.interception()  # reports mistakes in secrets and scripts before a tenant exists
         apart = self.network.ca_certificates or self.network.authority_certificate
         shown = None if apart else self._generation
@@ -264,12 +264,6 @@ class GateThread:
         ruled = bool(network.http.allow or network.http.deny or self.had_secrets or network.strip_response_headers)
         hooked = any(getattr(self.hooks, name, None) for name in HOOKS)  # an object may have hooks for files alone
         return ruled or network.intercept or network.policy_script is not None or hooked
-
-    def _only_logins(self) -> bool:
-        """Whether logins are all that the gate intercepts for. They were checked when they were read, and what else it
-        takes to intercept is loaded with the first connection."""
-        network = self.network
-        return self.logins is not None and not (network.secrets or network.policy_script or self.hooks)
 
     def wants_interception(self, host: str) -> bool:
         """Whether a hook, script or secret requires that connections to `host` are intercepted."""
@@ -382,3 +376,10 @@ def _compiled(network: Network) -> NetworkPolicy:
     if network.proxy_socket_hosts and network.proxy_socket is None:
         raise ConfigError("needs network.proxy_socket, the proxy's socket", path="network.proxy_socket_hosts")
     return NetworkPolicy(network)
+
+
+def _only_logins(gate: GateThread) -> bool:
+    """Whether logins are all that the gate intercepts for. They were checked when they were read, and what else it takes
+    to intercept is loaded with the first connection."""
+    network = gate.network
+    return gate.logins is not None and not (network.secrets or network.policy_script or gate.hooks)

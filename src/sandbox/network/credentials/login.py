@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 
-from sandbox.config.variables import secret_word
 from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials import credential_store
 from sandbox.network.credentials.token import CredentialToken
@@ -131,7 +130,7 @@ class Login:
         return self._seen is not None
 
     def _take(self, text: str, found: list[Leaf]) -> None:
-        from sandbox.network.credentials.visible_strings import has_no_token
+        from sandbox.network.credentials.visible_strings import has_no_token, may_be_seen
 
         inside: dict[tuple[Keys, int], str] = {}
         here: set[tuple[Keys, int]] = set()
@@ -143,7 +142,7 @@ class Login:
                 here.add(where)
                 inside[where] = instead
                 self._tokens[where] = token
-            elif field is None and not self._harmless(leaf):
+            elif field is None and not may_be_seen(leaf.keys, leaf.value, self.entry.keep):
                 inside[where] = self._hidden(leaf)
         for where, token in self._tokens.items():
             if where not in here:
@@ -178,18 +177,6 @@ class Login:
 
     def _label(self, path: str) -> str:
         return f"{self.name}\0{path}"
-
-    def _harmless(self, leaf: Leaf) -> bool:
-        from sandbox.network.credentials.visible_strings import is_reference, suspect
-
-        if leaf.value in ("", "true", "false") or is_reference(leaf.value):
-            return True
-        path = next((one for one in self.entry.keep if matches(one, leaf.keys)), None)
-        if path is None or any(suspect(word) for word in leaf.value.split()):
-            return False
-        # A wildcard also matches keys that its author did not know: those that are named like a secret stay hidden.
-        name = leaf.keys[-1].lower().replace("author", "")
-        return "*" not in keys_of(path)[-1] or not (secret_word(name) or "auth" in name)
 
     def _hidden(self, leaf: Leaf) -> str:
         from sandbox.network.credentials.token_shapes import shaped
