@@ -379,7 +379,7 @@ def _compiled(network: Network) -> NetworkPolicy:
 
 
 def _only_logins(gate: GateThread) -> bool:
-    """Whether logins are all that the gate intercepts for. They were checked when they were read, and what else it takes
+    """Whether logins are all that the gate intercepts for. They were checked when they were read; what else it takes
     to intercept is loaded with the first connection."""
     network = gate.network
     return gate.logins is not None and not (network.secrets or network.policy_script or gate.hooks)
