@@ -28,9 +28,16 @@ if TYPE_CHECKING:
 
 
 def freeze_repositories(
-    covers: Covers, visible: Sequence[str], repositories: Repositories | None, protected: dict[str, None]
+    covers: Covers,
+    visible: Sequence[str],
+    repositories: Repositories | None,
+    protected: dict[str, None],
+    *,
+    keep_settings: bool = True,
 ) -> None:
-    """Freezes what git and shells of the host trust in `visible`; notes it in `repositories` where tenants write."""
+    """Freezes what git and shells of the host trust in `visible`; notes it in `repositories` where tenants write.
+
+    `keep_settings`: whether tenants may not write `.git/config`."""
     found = [one for one in covers.heads if is_repository(one)]
     entered = [one for one in covers.frozen if os.path.basename(one) in ENTERED]
     trusted = TrustedGit()
@@ -53,6 +60,8 @@ def freeze_repositories(
     for path in further_names(covers.frozen, covers.directories):
         covers.frozen[path] = None
     if repositories is not None:
+        theirs = () if keep_settings else "/.git/config"
+        configs = {one: state for one, state in trusted.configs.items() if not one.endswith(theirs)}
 
         def baseline(root: str) -> Baseline:
             made = Baseline(root)
@@ -63,7 +72,8 @@ def freeze_repositories(
             made.protected = {one: None for one in protected if beneath(one, inside)}
             made.trusted.absent = {one: None for one in trusted.absent if beneath(one, inside)}
             made.trusted.links = {one: target for one, target in trusted.links.items() if beneath(one, inside)}
-            made.trusted.commands = trusted.commands
+            made.trusted.configs = {one: state for one, state in configs.items() if beneath(one, inside)}
+            made.trusted.commands, made.trusted.settings = trusted.commands, trusted.settings
             return made
 
         repositories.trust(baseline, covers.directories, found, trusted.hooked)

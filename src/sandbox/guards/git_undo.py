@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from sandbox.guards.git_config import MOST, UnreadableConfig, harmless, parse, written
+from sandbox.guards.git_config import MOST, UnreadableConfig, digest, harmless, parse, written
 from sandbox.guards.git_directories import (
     CONFIGS,
     OPTIONS,
@@ -88,7 +88,21 @@ class Neutralise:
             if runs_a_path(f"{directory}/{name}"):
                 self.aside(f"{directory}/{name}")
 
-    def _config(self, place: int, directory: str, name: str) -> list[Entry]:
+    def settings(self, path: str, trusted: Collection[str]) -> None:
+        """Takes out of a configuration that somebody replaced what is neither harmless nor among the digests
+        `trusted`."""
+        try:
+            place = open_in_place(os.path.dirname(path))
+        except OSError:
+            if os.path.lexists(path):
+                self.tell(path, "")
+            return
+        try:
+            self._config(place, os.path.dirname(path), os.path.basename(path), trusted)
+        finally:
+            os.close(place)
+
+    def _config(self, place: int, directory: str, name: str, trusted: Collection[str] = ()) -> list[Entry]:
         try:
             info = os.lstat(name, dir_fd=place)
         except OSError:
@@ -103,6 +117,8 @@ class Neutralise:
         elif stat.S_ISDIR(info.st_mode):
             return []  # git cannot read it
         kept = [one for one in entries or () if harmless(one) or self._own_tree(one, directory)]
+        if trusted:
+            kept = [one for one in entries or () if one in kept or digest(one) in trusted]
         if entries is None or len(kept) != len(entries):
             self._replace(place, directory, name, written(kept) or EMPTY)
         elif info.st_nlink > 1 and not _write(place, name, content(path) or b""):

@@ -36,6 +36,10 @@ HIDDEN_LATE = Message(
 TOO_MANY = Message(
     "more than {most} blocked files appeared while the sandbox ran, and further ones would not be hidden", most=MOST
 )
+THAWED = Message(
+    "a protected file was replaced on the host while the sandbox ran, and could not be made read-only again "
+    "(`sandbox audit` says which)"
+)
 FAILED = Message("a blocked file that appeared while the sandbox ran could not be hidden (`sandbox audit` says which)")
 
 
@@ -81,6 +85,16 @@ class LateCovers:
             self._tenants.end(FAILED)
         elif self._count > MOST:
             self._tenants.end(TOO_MANY)
+
+    def freeze(self, paths: Collection[str]) -> None:
+        """Makes these paths of the host read-only again, where they are not."""
+        from sandbox.guards.mount_in_namespace import freeze
+
+        inside = {shown: path for path in paths for shown in self._views.inside(path)}
+        for shown, problem in freeze(self._namespace, sorted(inside)):
+            if problem and self._alive():
+                self._tell(f"a protected file was replaced and could not be frozen: {problem}", inside[shown], "freeze")
+                self._tenants.end(THAWED)
 
     def _cover(self, inside: dict[str, str], masks: dict[str, Mask]) -> dict[str, str]:
         """Returns what could not be covered, and why."""

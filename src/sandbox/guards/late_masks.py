@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from sandbox.guards.appearances import Appearances, Appeared
+    from sandbox.guards.frozen_files import FrozenFiles
     from sandbox.guards.late_covers import Tenants
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.scan import Scanner
@@ -69,6 +70,7 @@ class LateMasks:
         notice: Callable[[str], object],
         repositories: Repositories | None = None,
         lifted: Collection[str] = (),
+        frozen: FrozenFiles | None = None,
     ) -> None:
         """`lifted`: paths inside that the owner has uncovered. Raises RuntimeError when no thread can be started."""
         from sandbox.guards.late_covers import LateCovers
@@ -82,6 +84,7 @@ class LateMasks:
         self._complete = True  # whether every directory is watched
         self._failures = 0
         self._repositories = repositories
+        self._frozen = frozen
         self._appearances: Appearances | None = None
         self._search: Search | None = None
         self._covered: dict[str, Mask] = {}
@@ -193,6 +196,7 @@ class LateMasks:
         # Watch first, then search: what appears in between is seen by one of the two.
         for root in self._roots:
             self._add(root)
+        self._freeze([(None, False)])
         looked = self._looker.look()
         self._covered = self._of_the_host(looked.found.masks)
         self._covers.add(self._covered)
@@ -205,6 +209,7 @@ class LateMasks:
         search = self._search
         assert search is not None
         search.found, search.inodes = Covers(), {}
+        self._freeze(appeared)
         found: dict[str, Mask] = {}
         if any(path is None for path, _ in appeared):  # some were lost: search everything
             for root in self._roots:
@@ -224,6 +229,17 @@ class LateMasks:
         found = self._of_the_host(found)
         self._covers.add(found)
         self._covered.update(found)  # only now: what failed is looked at once more, by itself
+
+    def _freeze(self, appeared: list[Appeared]) -> None:
+        """Freezes again what somebody on the host has replaced. Before anything else: what is not frozen can be written
+        to, and `Repositories` reads it."""
+        if self._frozen is None:
+            return
+        again: dict[str, None] = {}
+        for path, is_dir in appeared:
+            again.update(dict.fromkeys(self._frozen.all() if path is None else self._frozen.at(path, is_dir)))
+        if again:
+            self._covers.freeze(again)
 
     def _look_at_one(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
         """Adds to `search.found`; returns sockets."""

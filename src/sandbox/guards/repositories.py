@@ -17,7 +17,7 @@ import stat
 import time
 
 from sandbox.config.patterns import fold
-from sandbox.guards.git_directories import UNDER_WAY, beneath, is_repository, work_tree_of
+from sandbox.guards.git_directories import UNDER_WAY, beneath, is_another, is_repository, work_tree_of
 from sandbox.guards.git_marker import Baseline, Marker, all_markers, identity, markers_of, moved_path
 from sandbox.guards.nofollow import O_PATH, path_of
 
@@ -46,6 +46,7 @@ class Repositories:
         self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
         self._tell = tell
         self.made: list[str] = []
+        self.settings: list[str] = []  # the trusted configurations, of which each setting is checked
         self._hooked: list[str] = []
         self._since = time.time_ns() - MARGIN
         self._clock = time.time() - time.monotonic()
@@ -88,6 +89,7 @@ class Repositories:
                 known = baseline(root)
                 marker.write(known)
             self._known.append(known)
+            self.settings += known.trusted.configs
         self._suspects = [one for one in heads if beneath(one, self.roots) and not self._is_trusted(one)]
         self._hooked = list(hooked)
 
@@ -111,6 +113,8 @@ class Repositories:
                 self._undo().aside(path)
             elif path in known.trusted.links:
                 self._undo().relink(path, known.trusted.links[path])
+            elif path in known.trusted.configs and is_another(path, known.trusted.configs[path]):
+                self._undo().settings(path, known.trusted.settings)
         if name == ".git" and is_git_file(path):
             self._git_file(path)
         elif os.path.islink(path):
@@ -400,6 +404,9 @@ def restore(known: Baseline, undo: Callable[[], Neutralise], since: int, tell: T
     for path in known.trusted.absent:
         if os.path.lexists(path):
             attempt(tell, path, undo().aside, path)
+    for path, state in known.trusted.configs.items():
+        if is_another(path, state):
+            attempt(tell, path, undo().settings, path, known.trusted.settings)
     if known.repositories:
         from sandbox.guards.git_index import indexes
 
