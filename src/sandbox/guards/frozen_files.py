@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from sandbox.guards.appearances import Appeared
+
 
 class FrozenFiles:
     """The frozen paths of the host in the trees that tenants write to, as they were before any tenant ran."""
@@ -22,14 +24,17 @@ class FrozenFiles:
     def __init__(self, frozen: Iterable[str], trees: Sequence[str]) -> None:
         self._states = {path: state_of(path) for path in frozen if beneath(path, trees)}
 
-    def at(self, path: str, is_dir: bool) -> list[str]:
-        """Those that may have no mount any more because something new is at `path`."""
-        if not is_dir:
-            return [path] if path in self._states else []
-        return [one for one in self._states if beneath(one, [path])]
-
-    def all(self) -> list[str]:
-        return list(self._states)
+    def among(self, appeared: Iterable[Appeared]) -> set[str]:
+        """Those that may have no mount any more because something new is there, or may be."""
+        again: set[str] = set()
+        for path, is_dir in appeared:
+            if path is None:
+                return set(self._states)
+            if is_dir:
+                again.update(one for one in self._states if beneath(one, [path]))
+            elif path in self._states:
+                again.add(path)
+        return again
 
     def follow(self, old: str, new: str) -> None:
         """Looks for everything where it is now: `old`, a directory, has been renamed to `new`."""

@@ -91,16 +91,8 @@ class Neutralise:
     def settings(self, path: str, trusted: Collection[str]) -> None:
         """Takes out of a configuration that somebody replaced what is neither harmless nor among the digests
         `trusted`."""
-        try:
-            place = open_in_place(os.path.dirname(path))
-        except OSError:
-            if os.path.lexists(path):
-                self.tell(path, "")
-            return
-        try:
-            self._config(place, os.path.dirname(path), os.path.basename(path), trusted)
-        finally:
-            os.close(place)
+        directory, name = os.path.split(path)
+        self._around(path, lambda place: self._config(place, directory, name, trusted))
 
     def _config(self, place: int, directory: str, name: str, trusted: Collection[str] = ()) -> list[Entry]:
         try:
@@ -197,30 +189,17 @@ class Neutralise:
         if target is not None and beneath(target, self.roots):
             self.waiting.append(target)
             return
-        try:
-            place = open_in_place(os.path.dirname(path))
-        except OSError:
-            if os.path.lexists(path):
-                self.tell(path, "")
-            return
-        try:
-            self._aside(place, os.path.dirname(path), os.path.basename(path))
-        finally:
-            os.close(place)
+        directory, name = os.path.split(path)
+        self._around(path, lambda place: self._aside(place, directory, name))
 
     def rebase(self, directory: str, before: Collection[str]) -> None:
         """Removes commands from a trusted repository's rebase that were not there before."""
-        try:
-            place = open_in_place(directory)
-        except OSError:
-            if os.path.lexists(directory):
-                self.tell(directory, "")
-            return
-        try:
+
+        def clean(place: int) -> None:
             self._linked(place, directory)
             self._todo(place, directory, before)
-        finally:
-            os.close(place)
+
+        self._around(f"{directory}/.", clean)
         self._strategy(directory)
 
     def _linked(self, place: int, directory: str) -> None:
@@ -247,6 +226,18 @@ class Neutralise:
 
     def aside(self, path: str) -> None:
         """Moves aside whatever is at a path where nothing may be, except for harmless settings."""
+        directory, name = os.path.split(path)
+
+        def move(place: int) -> None:
+            if name == "config.worktree":  # of `git sparse-checkout`, perhaps on the host
+                self._config(place, directory, name)
+            elif os.path.lexists(f"/proc/self/fd/{place}/{name}"):
+                self._aside(place, directory, name)
+
+        self._around(path, move)
+
+    def _around(self, path: str, work: Callable[[int], object]) -> None:
+        """Calls `work` with the directory that `path` is in, opened."""
         try:
             place = open_in_place(os.path.dirname(path))
         except OSError:
@@ -254,10 +245,7 @@ class Neutralise:
                 self.tell(path, "")
             return
         try:
-            if os.path.basename(path) == "config.worktree":  # of `git sparse-checkout`, perhaps on the host
-                self._config(place, os.path.dirname(path), "config.worktree")
-            elif os.path.lexists(f"/proc/self/fd/{place}/{os.path.basename(path)}"):
-                self._aside(place, os.path.dirname(path), os.path.basename(path))
+            work(place)
         finally:
             os.close(place)
 

@@ -22,6 +22,7 @@ from threading import Event, RLock, Thread, current_thread
 
 from sandbox.errors import Message, SandboxClosed
 from sandbox.guards.covers import Covers, Mask, inside_one
+from sandbox.guards.late_names import cover_named_at
 from sandbox.guards.search import SOCKET, Search, is_socket
 from sandbox.guards.watch_later import DELAY
 
@@ -233,12 +234,7 @@ class LateMasks:
     def _freeze(self, appeared: list[Appeared]) -> None:
         """Freezes again what somebody on the host has replaced. Before anything else: what is not frozen can be written
         to, and `Repositories` reads it."""
-        if self._frozen is None:
-            return
-        again: dict[str, None] = {}
-        for path, is_dir in appeared:
-            again.update(dict.fromkeys(self._frozen.all() if path is None else self._frozen.at(path, is_dir)))
-        if again:
+        if self._frozen is not None and (again := self._frozen.among(appeared)):
             self._covers.freeze(again)
 
     def _look_at_one(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
@@ -248,6 +244,7 @@ class LateMasks:
         self._look_at_git(path)
         if not is_dir and os.path.islink(path):
             search.links.append(path)
+        cover_named_at(search, self._looker.secrets, path, is_dir)
         if is_dir or search.could_match(os.path.basename(path)) or _known(search, path):
             self._blocked(search, path, is_dir)
             return {}
