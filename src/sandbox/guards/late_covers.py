@@ -9,10 +9,12 @@ from sandbox.errors import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
     from typing import Protocol
 
+    from sandbox.guards.appearances import Appeared
     from sandbox.guards.covers import Mask
+    from sandbox.guards.frozen_files import FrozenFiles
     from sandbox.guards.views import Views
 
     class Tenants(Protocol):
@@ -54,6 +56,7 @@ class LateCovers:
         tell: Callable[[str, str, str], object],
         notice: Callable[[str], object],
         tenants: Tenants,
+        frozen: FrozenFiles | None = None,
     ) -> None:
         """`pid` is a process in the sandbox's mount namespace. `lifted`: paths inside that the owner has uncovered."""
         self._pid = pid
@@ -62,6 +65,7 @@ class LateCovers:
         self._tell = tell
         self._notice = notice
         self._tenants = tenants
+        self._frozen = frozen
         self._namespace = -1
         self._count = 0
 
@@ -86,11 +90,14 @@ class LateCovers:
         elif self._count > MOST:
             self._tenants.end(TOO_MANY)
 
-    def freeze(self, paths: Collection[str]) -> None:
-        """Makes these paths of the host read-only again, where they are not."""
+    def freeze(self, appeared: Iterable[Appeared]) -> None:
+        """Makes what somebody on the host has replaced read-only again."""
+        again = self._frozen.among(appeared) if self._frozen is not None else None
+        if not again:
+            return
         from sandbox.guards.mount_in_namespace import freeze
 
-        inside = {shown: path for path in paths for shown in self._views.inside(path)}
+        inside = {shown: path for path in again for shown in self._views.inside(path)}
         for shown, problem in freeze(self._namespace, sorted(inside)):
             if problem and self._alive():
                 self._tell(f"a protected file was replaced and could not be frozen: {problem}", inside[shown], "freeze")

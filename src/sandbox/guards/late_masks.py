@@ -72,11 +72,13 @@ class LateMasks:
         repositories: Repositories | None = None,
         lifted: Collection[str] = (),
         frozen: FrozenFiles | None = None,
+        first: Callable[[], object] = lambda: None,
     ) -> None:
-        """`lifted`: paths inside that the owner has uncovered. Raises RuntimeError when no thread can be started."""
+        """`lifted`: paths inside that the owner has uncovered. `first` is called when the watch begins, in its thread.
+        Raises RuntimeError when no thread can be started."""
         from sandbox.guards.late_covers import LateCovers
 
-        self._covers = LateCovers(pid, looker.views, lifted, tell, notice, tenants)
+        self._covers = LateCovers(pid, looker.views, lifted, tell, notice, tenants, frozen)
         self._pace = _Pace(tenants)
         self._looker = looker
         self._roots = looker.views.roots
@@ -85,7 +87,7 @@ class LateMasks:
         self._complete = True  # whether every directory is watched
         self._failures = 0
         self._repositories = repositories
-        self._frozen = frozen
+        self._first = first
         self._appearances: Appearances | None = None
         self._search: Search | None = None
         self._covered: dict[str, Mask] = {}
@@ -191,13 +193,14 @@ class LateMasks:
         # Imported here, because it loads ctypes.
         from sandbox.guards.appearances import Appearances
 
+        self._first()
         self._covers.open()
         if self._appearances is None:
             self._appearances = Appearances(self._hear)
         # Watch first, then search: what appears in between is seen by one of the two.
         for root in self._roots:
             self._add(root)
-        self._freeze([(None, False)])
+        self._covers.freeze([(None, False)])
         looked = self._looker.look()
         self._covered = self._of_the_host(looked.found.masks)
         self._covers.add(self._covered)
@@ -210,7 +213,7 @@ class LateMasks:
         search = self._search
         assert search is not None
         search.found, search.inodes = Covers(), {}
-        self._freeze(appeared)
+        self._covers.freeze(appeared)  # first: until then tenants can write to it, and it is read below
         found: dict[str, Mask] = {}
         if any(path is None for path, _ in appeared):  # some were lost: search everything
             for root in self._roots:
@@ -230,12 +233,6 @@ class LateMasks:
         found = self._of_the_host(found)
         self._covers.add(found)
         self._covered.update(found)  # only now: what failed is looked at once more, by itself
-
-    def _freeze(self, appeared: list[Appeared]) -> None:
-        """Freezes again what somebody on the host has replaced. Before anything else: what is not frozen can be written
-        to, and `Repositories` reads it."""
-        if self._frozen is not None and (again := self._frozen.among(appeared)):
-            self._covers.freeze(again)
 
     def _look_at_one(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
         """Adds to `search.found`; returns sockets."""
