@@ -21,6 +21,7 @@ PROFILE = DEPLOY / "seccomp" / "sandbox.json"
 # What the manifests' securityContext says, in Podman's words.
 HARD = ("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--tmpfs=/tmp", "--network=none")
 SECCOMP, PROC = f"--security-opt=seccomp={PROFILE}", "--security-opt=unmask=ALL"
+PYTHON = "--entrypoint=/opt/sandbox/bin/python"
 TOKEN = "sbx_" + "token" * 8
 
 
@@ -69,6 +70,13 @@ def test_doctor_finds_everything_that_it_needs(podman: Podman) -> None:
     found = podman.doctor(SECCOMP, PROC)
     assert found["isolation"]["ok"] and found["network capture"]["ok"]
     assert "--device /dev/fuse" in found["programmable files"]["remedy"]
+
+
+def test_nothing_is_compiled_at_a_start(podman: Podman) -> None:
+    """The root is read-only: it would be compiled again at each start, which took Ray longer than it waits."""
+    done = podman.run("-v", "-c", "import asyncio, sandbox.cli.main, sandbox.server.app", options=(SECCOMP, PROC, PYTHON))
+    compiled = re.findall(r"^# code object from (/.*\.py)$", done.stderr, re.MULTILINE)
+    assert done.returncode == 0 and compiled == []
 
 
 def test_any_user_will_do_as_openshift_chooses_one(podman: Podman) -> None:
