@@ -74,7 +74,9 @@ def test_doctor_finds_everything_that_it_needs(podman: Podman) -> None:
 
 def test_nothing_is_compiled_at_a_start(podman: Podman) -> None:
     """The root is read-only: it would be compiled again at each start, which took Ray longer than it waits."""
-    done = podman.run("-v", "-c", "import asyncio, sandbox.cli.main, sandbox.server.app", options=(SECCOMP, PROC, PYTHON))
+    done = podman.run(
+        "-v", "-c", "import asyncio, sandbox.cli.main, sandbox.server.app", options=(SECCOMP, PROC, PYTHON)
+    )
     compiled = re.findall(r"^# code object from (/.*\.py)$", done.stderr, re.MULTILINE)
     assert done.returncode == 0 and compiled == []
 
