@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.network.lab import Pki
 from tests.sandboxes import Command, cli, home
 
 __all__ = ["cli", "home"]
@@ -26,12 +27,14 @@ CHANGES = "echo mode: 'off' >> own.yaml; rm -f own.yaml; mv own.yaml other.yaml;
 def test_tenants_cannot_change_the_file_that_the_next_run_obeys(
     cli: Command, tmp_path: Path, text: str, options: tuple[str, ...]
 ) -> None:
-    file = tmp_path / "own.yaml"
+    project = tmp_path / "a [b]"  # no pattern
+    project.mkdir()
+    file = project / "own.yaml"
     file.write_text(text)
-    cli("run", "--config", "own.yaml", *options, "--", "sh", "-c", CHANGES, cwd=tmp_path)
-    cli("apply", "--yes", cwd=tmp_path)
+    cli("run", "--config", "own.yaml", *options, "--", "sh", "-c", CHANGES, cwd=project)
+    cli("apply", "--yes", cwd=project)
     assert file.read_text() == text
-    assert not (tmp_path / "other.yaml").exists()
+    assert not (project / "other.yaml").exists()
 
 
 def test_tenants_can_read_it_unless_it_holds_a_secret(cli: Command, tmp_path: Path) -> None:
@@ -43,6 +46,16 @@ def test_tenants_can_read_it_unless_it_holds_a_secret(cli: Command, tmp_path: Pa
     done = cli(*words, cwd=tmp_path)
     assert done.returncode != 0
     assert VALUE not in done.stdout
+
+
+def test_tenants_cannot_add_an_authority_that_the_gate_trusts(cli: Command, tmp_path: Path) -> None:
+    file = Path(Pki(tmp_path).file).rename(tmp_path / "ca.crt")
+    before = file.read_bytes()
+    (tmp_path / "own.yaml").write_text("network: {ca_certificates: [ca.crt]}\n")
+    change = "touch written; cat own.yaml >> ca.crt; rm -f ca.crt; mv ca.crt other.crt"
+    cli("run", "--config", "own.yaml", "--", "sh", "-c", change, cwd=tmp_path)
+    assert (tmp_path / "written").exists()
+    assert file.read_bytes() == before
 
 
 def test_tenants_cannot_change_the_settings_of_srt(tmp_path: Path) -> None:
