@@ -44,8 +44,9 @@ class Watchers:
 
 
 class HookWay:
-    """`on_ask` of the owner's hooks: returns an answer, or None to leave it to others. A failure denies; the reason of a
-    `Denied` is shown to the tenant, as that of any refusal."""
+    """`on_ask` of the owner's hooks: returns an answer, or None to leave it to others. A failure denies.
+
+    The reason of a `Denied` is shown to the tenant, like that of any refusal."""
 
     name = "on_ask"
 

@@ -123,7 +123,8 @@ class NetworkPolicy:
         if port is not None and (self._allowed.names(host) or self._preset.names(host)) is not None:
             if port == SSH:
                 return Message(
-                    "{host} is allowed, but not for ssh; to allow it, set network.allow_git, or add {shown!r} to {setting}",
+                    "{host} is allowed, but not for ssh; to allow it, set network.allow_git, or add {shown!r} to "
+                    "{setting}",
                     host=host,
                     shown=shown,
                     setting=setting,
