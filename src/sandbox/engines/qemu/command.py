@@ -28,11 +28,19 @@ def find_qemu() -> str:
 
 
 def command(
-    memory_mb: int, cpus: int, accelerated: str, *, template: bool, saved: bool = False, khz: int = 0
+    memory_mb: int,
+    cpus: int,
+    accelerated: str,
+    *,
+    template: bool,
+    saved: bool = False,
+    khz: int = 0,
+    for_root: bool = True,
 ) -> list[str]:
     """The command line of a machine: one that will become a template, or a clone of a template or a `saved` machine.
 
-    `khz` is the frequency of the processor's time stamp counter; only a machine that boots needs it.
+    `khz` is the frequency of the processor's time stamp counter, and `for_root` says whether a tenant may be root of the
+    machine; only a machine that boots needs them.
     """
     return [
         PROGRAM,
@@ -47,7 +55,7 @@ def command(
         *("-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
         *("-serial", f"file:{DIRECTORY}/console" if template else "null"),
         # A clone has its kernel in the saved memory; QEMU would read the file into its own memory.
-        *(_kernel(accelerated, khz) if template else ()),
+        *(_kernel(_kernel_words(accelerated, khz, for_root)) if template else ()),
         # No announcements to neighbours: there are none, and a clone takes 40 ms to translate that code.
         *("-netdev", "user,id=net", "-device", "virtio-net-device,netdev=net,guest_announce=off"),
         *("-device", "virtio-serial-device"),
@@ -64,8 +72,7 @@ def command(
     ]
 
 
-def _kernel(accelerated: str, khz: int) -> list[str]:
-    words = _kernel_words(accelerated, khz)
+def _kernel(words: str) -> list[str]:
     return ["-kernel", f"{DIRECTORY}/kernel", "-initrd", f"{DIRECTORY}/initramfs", "-append", words]
 
 
@@ -97,10 +104,14 @@ _LEAN = (
         "transparent_hugepage=madvise",
         "nowatchdog",
     ),
+    # Housekeeping that would wake an idle machine every second or more often.
+    *("sysctl.vm.stat_interval=3600", "sysctl.vm.compaction_proactiveness=0"),
 )
+# Control groups, which only root could use: their accounting is part of every new process and page.
+_NO_ROOT = ("cgroup_disable=memory,cpu,pids",)
 
 
-def _kernel_words(accelerated: str, khz: int) -> str:
+def _kernel_words(accelerated: str, khz: int, for_root: bool) -> str:
     words = "console=ttyS0 quiet panic=-1 random.trust_cpu=on"
     if accelerated == KVM:
         return words
@@ -108,4 +119,5 @@ def _kernel_words(accelerated: str, khz: int) -> str:
     # cannot validate it by timer ticks either, and would use those as its clock, which stops when QEMU is stopped. An
     # emulated processor does not speculate, so there is nothing to mitigate. Code at a random address would have to be
     # translated each time, and a command would take three times as long.
-    return f"{words} {' '.join(_LEAN)} norandmaps tsc=reliable tsc_early_khz={khz}"
+    lean = " ".join(_LEAN if for_root else _LEAN + _NO_ROOT)
+    return f"{words} {lean} norandmaps tsc=reliable tsc_early_khz={khz}"
