@@ -432,7 +432,10 @@ def test_the_nodes_of_a_cluster_are_shown(tmp_path: Path, browser: Browser) -> N
     most = {"sandboxes": 20.0, "cpus": None, "memory": None}
     team = {"team": HOSTILE[0], "priority": 5, "used": {"sandboxes": 12.0, "cpus": 6.0, "memory": 0.0}, "most": most}
     found = {
-        "nodes": [{**node, "state": "up"}, {**node, "node": HOSTILE[1], "state": "silent"}],
+        "nodes": [
+            {**node, "state": "up", "record": f"the record was rolled back {HOSTILE[0]}"},
+            {**node, "node": HOSTILE[1], "state": "silent", "record": ""},
+        ],
         "teams": [{**team, "waiting": 2}], "queue": [], "waiting": 2, "problem": "",
     }  # fmt: skip
     (tmp_path / "home").mkdir()
@@ -444,6 +447,7 @@ def test_the_nodes_of_a_cluster_are_shown(tmp_path: Path, browser: Browser) -> N
             page.get_by_text("2 wait for room").wait_for()
             assert page.get_by_role("cell", name="12 / 20").count() == 1
             assert page.get_by_role("cell", name="silent").count() == 1
+            assert page.get_by_text("the record was rolled back").count() == 1
             assert page.title() == "sandbox"
     finally:
         served.end()

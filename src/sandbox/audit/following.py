@@ -1,11 +1,14 @@
-"""The lines of a record after a given number, as the bytes that were written, to be sent to another machine."""
+"""The lines of a record after a given number, as the bytes that were written, to be sent to another machine.
+
+And whether a record still has what was sent: one that was rolled back does not.
+"""
 
 from __future__ import annotations
 
 import os
 
 from sandbox.audit import chain
-from sandbox.audit.reading import files
+from sandbox.audit.reading import files, lines, stored_head
 from sandbox.audit.record import CURRENT
 
 TYPE_CHECKING = False
@@ -33,6 +36,11 @@ class Following:
             self.close()
             found = self._next(most)
         return found
+
+    def went_back(self) -> bool:
+        """Whether the record seems to end before the last line that was returned; `still_has` makes sure."""
+        head = stored_head(self._directory)
+        return self.after > 0 and (head is None or head.number < self.after)
 
     def close(self) -> None:
         """Idempotent."""
@@ -88,6 +96,20 @@ class Following:
             return os.stat(os.path.join(self._directory, CURRENT)).st_ino != os.fstat(self._file.fileno()).st_ino
         except FileNotFoundError:
             return False
+
+
+def still_has(directory: str, number: int, digest: str) -> bool:
+    """Whether a record has the line of that number and hash; also if it goes on after it, without its old files."""
+    head = stored_head(directory)
+    if number == 0 or (head is not None and (head.number, head.digest) == (number, digest)):
+        return True
+    last = 0 if head is None else head.number
+    for _, _, line in lines(directory):
+        found = chain.opened(line)
+        if found is not None and found[1] == number:
+            return found[2] == digest
+        last = last if found is None else max(last, found[1])
+    return last > number
 
 
 def _number(line: bytes) -> int | None:

@@ -92,7 +92,7 @@ def verify(directory: str) -> Verification:
         if not chain.follows(content, digest, before):
             return Verification(count, Message("the line was altered"), file, number)
         before, count = digest, seq
-    head = _head(directory)
+    head = stored_head(directory)
     if head is None:
         return (
             Verification(count, Message("the head file is missing"), os.path.join(directory, HEAD))
@@ -109,7 +109,8 @@ def verify(directory: str) -> Verification:
     return Verification(count)
 
 
-def _head(directory: str) -> Head | None:
+def stored_head(directory: str) -> Head | None:
+    """What the head file says; None if there is none, or it is damaged."""
     try:
         with open(os.path.join(directory, HEAD), "rb") as file:
             return Head.unpack(file.read(256))

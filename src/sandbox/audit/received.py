@@ -3,6 +3,7 @@
     <chain>/audit.jsonl   its lines
     <chain>/head          as in any record: number and hash of the last line, and the file's length
     <chain>/problem       why a line was refused; what was kept before it is intact
+    <chain>/next          the name under which the record is kept since it no longer had what was kept here
 
 The files say how far we are. A line counts when it is whole, in its place and on disk, so a side that is killed at any
 moment continues from there: the sender asks for the number, and sends the lines after it.
@@ -24,7 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROBLEM = "problem"
+PROBLEM, NEXT = "problem", "next"
+_GENERATION = "r"  # between the name of a node, which is hexadecimal, and the number of its record's generation
 _NAME = re.compile(r"[0-9a-z]{1,64}\Z")
 
 
@@ -52,11 +54,35 @@ class ReceivedRecords:
 
     def problem(self, name: str) -> str:
         """Why a line was refused, or ""."""
-        try:
-            with open(os.path.join(self.directory(name), PROBLEM), encoding="utf-8") as file:
-                return file.read(1000)
-        except FileNotFoundError:
-            return ""
+        return self._noted(name, PROBLEM)
+
+    def reached(self, name: str) -> tuple[int, str]:
+        """The number and the hash of the last line that is kept. Raises InvalidArgument, OSError."""
+        with self._held(name) as (_, head):
+            return head.number, head.digest
+
+    def next(self, name: str) -> str:
+        """The name under which the record goes on, or "" while that is this one."""
+        return self._noted(name, NEXT)
+
+    def replace(self, name: str) -> str:
+        """Goes on under another name, because the record no longer has what was kept, and notes that. Returns the name.
+
+        Raises InvalidArgument, OSError.
+        """
+        with self._held(name) as (_, head):
+            if already := self.next(name):
+                return already
+            first, number = generation(name)
+            name_after = f"{first}{_GENERATION}{number + 1}"
+            self.directory(name_after)  # is it a valid name?
+            self._note(
+                name,
+                f"line {head.number}, which is kept, is no longer in the node's own record: that was rolled back or "
+                f"replaced. What it has now is kept as {name_after}",
+            )
+            self._note(name, name_after, NEXT)
+            return name_after
 
     def verified(self, name: str) -> Verification:
         """Walks the whole chain again."""
@@ -126,9 +152,22 @@ class ReceivedRecords:
         with open(os.path.join(self.directory(name), HEAD), "rb+", buffering=0) as file:
             file.write(head.pack())
 
-    def _note(self, name: str, problem: str) -> None:
-        with open(os.path.join(self.directory(name), PROBLEM), "w", encoding="utf-8", opener=_private) as file:
-            file.write(problem)
+    def _noted(self, name: str, file: str) -> str:
+        try:
+            with open(os.path.join(self.directory(name), file), encoding="utf-8") as noted:
+                return noted.read(1000)
+        except FileNotFoundError:
+            return ""
+
+    def _note(self, name: str, text: str, file: str = PROBLEM) -> None:
+        with open(os.path.join(self.directory(name), file), "w", encoding="utf-8", opener=_private) as noted:
+            noted.write(text)
+
+
+def generation(name: str) -> tuple[str, int]:
+    """The first name of a record, and how often it was given another one since."""
+    first, mark, number = name.partition(_GENERATION)
+    return (first, int(number)) if mark and number.isdecimal() else (name, 0)
 
 
 def _private(path: str, flags: int) -> int:

@@ -146,6 +146,8 @@ def _used(one: dict[str, Any]) -> tuple[object, ...]:
 
 def _row(one: dict[str, Any]) -> tuple[object, ...]:
     state = "no agent" if "pid" not in one else "draining" if one["draining"] else "up"
+    if one.get("record"):  # what keeps its record from being sent, or that it was changed
+        state = f"{state}; {one['record']}"
     cpus = f"{one['resources'].get('CPU', 0):g}"
     return (
         one["node"][:12],

@@ -21,6 +21,10 @@ _OF_A_NODE = {
     "draining": "whether no further sandbox is made there",
 }
 
+_WRONG_WITH_A_NODE = (
+    ("silent", "whether its agent did not answer", "problem"),
+    ("record_problem", "whether its record is not sent, or was altered, rolled back or replaced", "record"),
+)
 
 _OF_A_TEAM = {
     "sandboxes": "sandboxes that the team has",
@@ -47,10 +51,11 @@ class _Collector:
             for one in self._nodes:
                 family.add_metric([str(one["node"])[:12]], float(one.get(name, 0)))
             yield family
-        family = GaugeMetricFamily("sandbox_cluster_silent", "whether its agent did not answer", labels=["node"])
-        for one in self._nodes:
-            family.add_metric([str(one["node"])[:12]], float("problem" in one))
-        yield family
+        for name, about, key in _WRONG_WITH_A_NODE:
+            family = GaugeMetricFamily(f"sandbox_cluster_{name}", about, labels=["node"])
+            for one in self._nodes:
+                family.add_metric([str(one["node"])[:12]], float(bool(one.get(key))))
+            yield family
         yield from self._of_teams()
 
     def _of_teams(self) -> Iterator[Metric]:

@@ -22,14 +22,16 @@ class Reached(msgspec.Struct):
 
     chain: str
     number: int
+    digest: str
     problem: str = ""
+    next: str = ""  # where it goes on
 
 
 def routes(kept: ReceivedRecords) -> list[Any]:
     """The routes of the agent that keeps records. The token of a lease does not have their scope."""
 
     def reached(chain: str) -> Reached:
-        return Reached(chain, kept.number(chain), kept.problem(chain))
+        return Reached(chain, *kept.reached(chain), kept.problem(chain), kept.next(chain))
 
     @get("/v1/cluster/records", opt=OPEN)
     async def listed(server: Server) -> list[Reached]:
@@ -48,6 +50,12 @@ def routes(kept: ReceivedRecords) -> list[Any]:
         await server.run(lambda: kept.take(chain, lines))
         return await server.run(lambda: reached(chain))
 
+    @post("/v1/cluster/records/{chain:str}/replaced", opt=OPEN, status_code=200)
+    async def replaced(server: Server, chain: str) -> Reached:
+        """The node no longer has what is kept: its record goes on under another name."""
+        name = await server.run(lambda: kept.replace(chain))
+        return await server.run(lambda: reached(name))
+
     @get("/v1/cluster/records/{chain:str}/lines", opt=OPEN, media_type="application/x-ndjson")
     async def lines(server: Server, chain: str, after: int = 0) -> Response[bytes]:
         """The lines after a number, about a megabyte at a time."""
@@ -58,4 +66,4 @@ def routes(kept: ReceivedRecords) -> list[Any]:
             following.close()
         return Response(found, media_type="application/x-ndjson")
 
-    return [listed, number, take, lines]
+    return [listed, number, take, replaced, lines]

@@ -7,26 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.audit import chain
 from sandbox.audit.reading import Verification, parsed
+from sandbox.audit.received import generation
 from sandbox.cluster.identity import Identity
 from sandbox.cluster.line import Line
 from sandbox.errors import Message, SandboxError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
     from sandbox.cluster.nodes import RayNodes
+
+_PART = 16  # bytes of a hash that are remembered
 
 
 class _Chain:
     """How far one record was read, and what was wrong with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Sequence[_Chain] = ()) -> None:
+        """`before` is what was kept of the same machine's record until that was rolled back."""
         self.number = 0
         self.digest = chain.FIRST
         self.problem = ""
+        self._digests = bytearray()  # the beginning of each line's hash
+        self._before = before
 
     def add(self, line: str) -> dict[str, Any] | None:
-        """The entry of the next line; None if that does not follow the last one, and from then on."""
+        """The entry of the next line; None if it was kept before, or does not follow the last one, and from then on."""
         found = chain.opened(line)
         if self.problem:
             return None
@@ -34,7 +41,13 @@ class _Chain:
             self.problem = Message("the line after {number} was altered, removed or moved", number=self.number)
             return None
         self.number, self.digest = found[1], found[2]
-        return parsed(line)
+        self._digests += bytes.fromhex(self.digest[: 2 * _PART])
+        return None if any(one.had(self.number, self.digest) for one in self._before) else parsed(line)
+
+    def had(self, number: int, digest: str) -> bool:
+        """Whether the line of that number has that hash."""
+        place = (number - 1) * _PART
+        return self._digests[place : place + _PART] == bytes.fromhex(digest[: 2 * _PART])
 
 
 class Records:
@@ -54,8 +67,9 @@ class Records:
         """The entries since the last call, of all machines, in the order of their times. Raises SandboxError."""
         found: list[dict[str, Any]] = []
         try:
-            for told in self._line.ask_json("GET", "/v1/cluster/records"):
-                found += self._of(str(told["chain"]), str(told.get("problem", "")))
+            told = {str(one["chain"]): one for one in self._line.ask_json("GET", "/v1/cluster/records")}
+            for name in sorted(told, key=generation):
+                found += self._of(name, str(told[name].get("problem", "")))
         except (OSError, http.client.HTTPException) as problem:
             raise SandboxError("the node that keeps the records is gone: {problem}", problem=problem) from problem
         return sorted(found, key=lambda one: (str(one.get("timestamp", "")), one["node"], one.get("seq", 0)))
@@ -65,7 +79,9 @@ class Records:
         return {name: Verification(one.number, one.problem) for name, one in self._chains.items()}
 
     def _of(self, name: str, problem: str) -> list[dict[str, Any]]:
-        read = self._chains.setdefault(name, _Chain())
+        node, _ = generation(name)
+        before = [one for other, one in self._chains.items() if other != name and generation(other)[0] == node]
+        read = self._chains.setdefault(name, _Chain(before))
         found: list[dict[str, Any]] = []
         while not read.problem:
             lines = self._line.ask("GET", f"/v1/cluster/records/{name}/lines?after={read.number}")
@@ -74,7 +90,7 @@ class Records:
             for line in lines.decode("ascii", "replace").splitlines(keepends=True):
                 entry = read.add(line)
                 if entry is not None:
-                    found.append({**entry, "node": name})
+                    found.append({**entry, "node": node})
         read.problem = read.problem or problem
         return found
 

@@ -1,7 +1,8 @@
 """Sends this machine's records to the agent that keeps them all, as they are written.
 
 Only the other end knows how far a record was sent: after a restart of either process it is asked, and the rest is sent.
-The record of an agent that is gone for good is sent by the next agent of the same machine.
+The record of an agent that is gone for good is sent by the next agent of the same machine. A record that no longer has
+what was kept of it was rolled back or replaced: the other end notes that, and keeps what there is now under a new name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from sandbox.audit.following import Following
+from sandbox.audit.following import Following, still_has
 from sandbox.cluster.line import AgentRefused, Line
 
 if TYPE_CHECKING:
@@ -70,11 +71,17 @@ class Shipper:
         self._owned = owned
         self._connect = connect
         self._line: Line | None = None
-        self._places: dict[str, Following] = {}
+        self._places: dict[str, tuple[str, Following]] = {}  # under which name each is kept, and how far it was sent
         self._refused: set[str] = set()
+        self._told: dict[str, str] = {}  # what is wrong with a record, by its name
         self._ended = Event()
-        self.problem = ""
+        self._failure = ""
         Thread(target=self._run, name="sandbox-shipper", daemon=True).start()
+
+    @property
+    def problem(self) -> str:
+        """What keeps the records from being sent, and what is wrong with them; or ""."""
+        return "; ".join(one for one in (self._failure, *self._told.copy().values()) if one)
 
     def close(self) -> None:
         """Sends no more."""
@@ -84,10 +91,10 @@ class Shipper:
         while not self._ended.is_set():
             try:
                 more = self._round()
-                self.problem = ""
+                self._failure = ""
                 pause = 0.0 if more else PAUSE
             except Exception as problem:  # noqa: BLE001 - whatever failed, the rest is sent later
-                self.problem = f"{type(problem).__name__}: {problem}"
+                self._failure = f"{type(problem).__name__}: {problem}"
                 self._leave()
                 pause = LATER
             self._ended.wait(pause)
@@ -105,23 +112,46 @@ class Shipper:
         return more
 
     def _send(self, line: Line, chain: str) -> bool:
-        place = self._places.get(chain)
         try:
-            if place is None:
-                number = line.ask_json("GET", f"/v1/cluster/records/{chain}")["number"]
-                place = self._places[chain] = Following(self._owned.directory(chain), number)
-            if not (lines := place.lines()):
-                return False
-            line.ask("POST", f"/v1/cluster/records/{chain}", lines)
-            return True
+            if chain not in self._places:
+                self._places[chain] = self._place(line, chain)
+            name, place = self._places[chain]
+            if lines := place.lines():
+                line.ask("POST", f"/v1/cluster/records/{name}", lines)
+            elif place.went_back():
+                self._places.pop(chain)[1].close()  # it is asked again where to go on
+            return bool(lines)
         except AgentRefused as refused:
             if refused.status != INVALID:
                 raise  # the token has expired, or the disk is full: connect again later, with a new token
-            self._refused.add(chain)  # it was changed: the other end knows why, and keeps what was intact
-            return False
+            return self._was_refused(line, chain, str(refused))
+
+    def _place(self, line: Line, chain: str) -> tuple[str, Following]:
+        """Under which name a record is kept, and where it goes on."""
+        directory, name = self._owned.directory(chain), chain
+        while True:
+            kept = line.ask_json("GET", f"/v1/cluster/records/{name}")
+            if not kept["next"]:
+                if still_has(directory, kept["number"], kept["digest"]):
+                    return name, Following(directory, kept["number"])
+                kept["next"] = line.ask_json("POST", f"/v1/cluster/records/{name}/replaced")["chain"]
+            name = kept["next"]
+            self._told[chain] = f"the record {chain} was rolled back or replaced; it is kept as {name} now"
+
+    def _was_refused(self, line: Line, chain: str, problem: str) -> bool:
+        """A record that was made anew goes on under another name. Otherwise it was altered: what was intact is kept."""
+        name, place = self._places.pop(chain, (chain, None))
+        if place is not None:
+            place.close()
+            kept = line.ask_json("GET", f"/v1/cluster/records/{name}")
+            if not still_has(self._owned.directory(chain), kept["number"], kept["digest"]):
+                return True  # `_place` notices that
+        self._refused.add(chain)
+        self._told[chain] = problem
+        return False
 
     def _leave(self) -> None:
-        for place in self._places.values():
+        for _, place in self._places.values():
             place.close()
         self._places.clear()
         if self._line is not None:

@@ -55,5 +55,5 @@ def _node(one: dict[str, Any]) -> dict[str, Any]:
     return {
         "node": one["node"][:12], "address": one["address"], "cpus": one["resources"].get("CPU", 0.0),
         "memory": one["resources"].get("memory", 0.0), "sandboxes": one.get("sandboxes", 0),
-        "ready": one.get("ready", 0), "state": "silent" if "problem" in one else state,
+        "ready": one.get("ready", 0), "state": "silent" if "problem" in one else state, "record": one.get("record", ""),
     }  # fmt: skip

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.reserved_dirs import ReservedDirs
     from sandbox.guards.search import Search
+    from sandbox.guards.standby import Standing
     from sandbox.guards.views import Views
     from sandbox.guards.watch_later import WatchLater
 
@@ -53,6 +54,7 @@ class HostGuard:
         self._views: Views | None = None
         self._search: Search | None = None
         self._watching: WatchLater | None = None
+        self._standing: Standing | None = None
         self.lifted: set[str] = set()  # paths inside that the owner has uncovered
         self.undone: list[tuple[str, str]] = []  # what the host's git would have run, and its new path; "": not moved
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
@@ -151,7 +153,17 @@ class HostGuard:
             told = partial(_covered, self._record)
             writable = self._repositories[0] if self._repositories else None
             begin = partial(_late_masks, tenants, self._pid, self._search.looker, told, notice, writable, self.lifted)
-            self._watching = WatchLater(begin)
+            self._watching = WatchLater(partial(begin, self._stand_by))
+
+    def _stand_by(self) -> None:
+        """Sees to it that what tenants leave is undone even if we are killed. Short runs do without."""
+        if self._repositories and self._standing is None:
+            from sandbox.guards.standby import Standing
+
+            try:
+                self._standing = Standing(home(), self._record.directory, self._pid)
+            except OSError:
+                pass  # no process can be started now: the next run in the project undoes it
 
     def catch_up(self, patience: float) -> None:
         """Waits until what has appeared by now is covered, at most about `patience` seconds."""
@@ -234,6 +246,8 @@ class HostGuard:
 
             for path in self.made:
                 _attempt(failures, partial(file_entries.made, self._record, path))
+        if self._standing is not None:
+            _attempt(failures, self._standing.close)
         if failures:
             raise failures[0]
 

@@ -69,8 +69,10 @@ class LateMasks:
         notice: Callable[[str], object],
         repositories: Repositories | None = None,
         lifted: Collection[str] = (),
+        first: Callable[[], object] = lambda: None,
     ) -> None:
-        """`lifted`: paths inside that the owner has uncovered. Raises RuntimeError when no thread can be started."""
+        """`lifted`: paths inside that the owner has uncovered. `first` is called when the watch begins, in its thread.
+        Raises RuntimeError when no thread can be started."""
         from sandbox.guards.late_covers import LateCovers
 
         self._covers = LateCovers(pid, looker.views, lifted, tell, notice, tenants)
@@ -82,6 +84,7 @@ class LateMasks:
         self._complete = True  # whether every directory is watched
         self._failures = 0
         self._repositories = repositories
+        self._first = first
         self._appearances: Appearances | None = None
         self._search: Search | None = None
         self._covered: dict[str, Mask] = {}
@@ -187,6 +190,7 @@ class LateMasks:
         # Imported here, because it loads ctypes.
         from sandbox.guards.appearances import Appearances
 
+        self._first()
         self._covers.open()
         if self._appearances is None:
             self._appearances = Appearances(self._hear)

@@ -23,12 +23,17 @@ export function nodes(node, signal) {
     fill(said, found.problem || t("{count} wait for room", { count: found.waiting }));
     said.className = found.problem ? "problem" : "";
     fill(machines, found.nodes.map((one) => row([
-      one.node, one.address, el("span", { class: `state ${one.state === "up" ? "running" : "stopped"}` }, t(one.state)),
+      one.node, one.address, state(one),
       one.cpus, bytes(one.memory), one.sandboxes, one.ready])));
     shared.hidden = !found.teams.length;
     fill(teams, found.teams.map((one) => row([
       one.team || "–", one.priority, share(one, "sandboxes", String), share(one, "cpus", String), share(one, "memory", bytes), one.waiting])));
   });
+}
+
+function state(one) {
+  const told = el("span", { class: `state ${one.state === "up" ? "running" : "stopped"}` }, t(one.state));
+  return one.record ? el("div", {}, told, el("p", { class: "problem" }, one.record)) : told; // its record: not sent, or changed
 }
 
 function share(one, what, shown) {
