@@ -39,8 +39,8 @@ def command(
 ) -> list[str]:
     """The command line of a machine: one that will become a template, or a clone of a template or a `saved` machine.
 
-    `khz` is the frequency of the processor's time stamp counter, and `for_root` says whether a tenant may be root of the
-    machine; only a machine that boots needs them.
+    `khz` is the frequency of the processor's time stamp counter, and `for_root` says whether a tenant may be root of
+    the machine; only a machine that boots needs them.
     """
     return [
         PROGRAM,
