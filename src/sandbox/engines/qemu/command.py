@@ -16,7 +16,8 @@ MISSING = Message(
 )
 # Everything except what is slow to emulate: copying byte by byte in one instruction, five-level page tables, and
 # features that add work to each of the kernel's accesses to a program's memory.
-EMULATED = "max,-erms,-fsrm,-la57,-smap,-pku,-pks"
+_EMULATED = ("-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm,-la57,-smap,-pku,-pks")
+_ACCELERATED = ("-accel", "kvm", "-cpu", "host")
 PROGRAM = "/usr/bin/qemu-system-x86_64"
 
 
@@ -45,11 +46,7 @@ def command(
     return [
         PROGRAM,
         *("-M", "microvm,acpi=on,pit=on,pic=on,rtc=on,memory-backend=ram"),
-        *(
-            ("-accel", "kvm", "-cpu", "host")
-            if accelerated == KVM
-            else ("-accel", "tcg,thread=multi", "-cpu", EMULATED)
-        ),
+        *(_ACCELERATED if accelerated == KVM else _EMULATED),
         *("-smp", str(cpus), "-m", str(memory_mb)),
         *("-object", f"memory-backend-file,id=ram,size={memory_mb}M,mem-path={DIRECTORY}/ram,{_shared(template)}"),
         *("-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
