@@ -51,6 +51,7 @@ class SignerHost:
         try:
             if request.problem is not None:  # ambiguous HTTP, as for any other host
                 return _json(request.problem.status, {"error": str(request.problem)})
+            _refuse_pages(request)
             kept = self._bodies.keep(0)  # counts until the answer is there
             body = await self._whole(request, kept)
             return await self._answer(request, body)
@@ -184,6 +185,13 @@ async def node_result(answer: Response) -> Any:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         text = data[:500].decode("utf-8", "replace") if answer.status == 403 else f"HTTP status {answer.status}"
         raise ProviderError(-32603, f"the node did not answer: {text}") from None
+
+
+def _refuse_pages(request: Request) -> None:
+    """Raises Denied for what a browser sends. A page that is open inside is not the agent, and browsers send some
+    requests to any host without asking it first: the page's site could spend what the policy allows."""
+    if "Origin" in request.headers or "Sec-Fetch-Site" in request.headers:
+        raise Denied("origin", "web pages get no signatures: only programs inside may ask")
 
 
 def _json(status: int, told: Any) -> Response:
