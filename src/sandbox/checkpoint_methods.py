@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandbox.info import Checkpoint
     from sandbox.network.gate_thread import GateThread
     from sandbox.plan.plan import Plan
+    from sandbox.sandbox import Sandbox
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
 
@@ -50,6 +51,10 @@ class CheckpointMethods(ABC):
     _forks: list[Any]  # made for other processes
     _saving: Lock  # held while it is paused, resumed or saved
 
+    if TYPE_CHECKING:  # of `OwnerMethods`
+
+        def _beside(self) -> list[Sandbox]: ...
+
     def pause(self) -> None:
         """Stops everything inside until `resume`. Nothing can be run or read meanwhile: that raises SandboxError.
 
@@ -60,6 +65,8 @@ class CheckpointMethods(ABC):
         with self._saving:
             if not self._paused:
                 running.pause()
+                for one in self._beside():
+                    one.pause()
                 self._paused = True
                 self.record.write("sandbox_lifecycle", "paused")
 
@@ -69,6 +76,8 @@ class CheckpointMethods(ABC):
         with self._saving:
             if self._paused:
                 self._pausable().resume()
+                for one in self._beside():
+                    one.resume()
                 self._paused = False
                 self.record.write("sandbox_lifecycle", "resumed")
 
@@ -121,13 +130,22 @@ class CheckpointMethods(ABC):
         made with another QEMU, kernel or system than the present one; ConfigError for a missing value; and what
         `Sandbox` raises.
         """
-        from sandbox.checkpoints.origin import given_again
+        return cls._restore(name, config or {}, hooks)
+
+    @classmethod
+    def _restore(
+        cls,
+        name: str,
+        config: Mapping[str, Any],
+        hooks: object | None,
+        owner: Callable[[str], Config] | None = None,
+    ) -> Self:
+        """As `restore`. `owner` is called with the project when values are missing, for a configuration with them."""
+        from sandbox.checkpoints.origin import restored_config
         from sandbox.checkpoints.store import load
-        from sandbox.config.model import Config
 
         path, about = load(name)
-        asked = Config.read(given_again(about["config"], config or {}))
-        return cls._start_from(path, about, asked, hooks, None)
+        return cls._start_from(path, about, restored_config(about["config"], config, owner), hooks, None)
 
     def _keep_forks(self, n: int) -> list[str]:
         """Makes forks for another process, which reaches them by their ids. They end with this sandbox."""

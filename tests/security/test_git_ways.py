@@ -458,6 +458,8 @@ def test_after_a_killed_owner_the_next_one_undoes_it(
     plant = "git init -q lib; git -C lib config core.fsmonitor x; echo planted"
     script = f"""
 import os, sandbox
+from sandbox.guards import watch_later
+watch_later.DELAY = 3600  # no process stands by to undo it
 s = sandbox.Sandbox({{"filesystem": {{"root": {str(person.project)!r}}}}})
 s.exec({plant!r})
 os.kill(os.getpid(), 9)

@@ -72,6 +72,8 @@ def test_after_a_killed_owner_a_hostile_file_does_not_stop_the_next_start(
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "own"))
     script = f"""
 import os, sandbox
+from sandbox.guards import watch_later
+watch_later.DELAY = 3600  # no process stands by to undo it
 s = sandbox.Sandbox({{"filesystem": {{"root": {str(person.project)!r}}}}})
 s.exec({HOOKS + stumble!r})
 os.kill(os.getpid(), 9)

@@ -9,7 +9,7 @@ from sandbox.cli.run_summary import tell_undone
 from sandbox.config.home import home
 from sandbox.engines import cgroup_tree
 from sandbox.engines.container import leftovers
-from sandbox.guards.repositories import repair_all
+from sandbox.guards.killed_sandboxes import repair_all
 from sandbox.i18n import _
 from sandbox.layout import cache_sets
 from sandbox.registry import remove

@@ -23,7 +23,8 @@ from sandbox.guards.git_directories import (
 )
 from sandbox.guards.git_examination import Examination, is_command, runs_a_path
 from sandbox.guards.git_index import is_index, leads_astray
-from sandbox.guards.repositories import is_git_file, walk
+from sandbox.guards.repository_check import is_git_file
+from sandbox.guards.written_trees import walk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandbox.audit.record import Record
     from sandbox.config.model import Config, Filesystem
     from sandbox.config.patterns import Patterns
+    from sandbox.guards.frozen_files import FrozenFiles
     from sandbox.guards.late_covers import Tenants
     from sandbox.guards.late_masks import LateMasks
     from sandbox.guards.named_programs import NamedPrograms
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.reserved_dirs import ReservedDirs
     from sandbox.guards.search import Search
+    from sandbox.guards.standby import Standing
     from sandbox.guards.views import Views
     from sandbox.guards.watch_later import WatchLater
 
@@ -48,11 +50,13 @@ class HostGuard:
         self._served: list[ProviderRules] = []
         self._programs: PathPrograms | None = None
         self._named: NamedPrograms | None = None
+        self._frozen: FrozenFiles | None = None
         self._notice: Callable[[str], object] = _nothing
         self._pid = 0
         self._views: Views | None = None
         self._search: Search | None = None
         self._watching: WatchLater | None = None
+        self._standing: Standing | None = None
         self.lifted: set[str] = set()  # paths inside that the owner has uncovered
         self.undone: list[tuple[str, str]] = []  # what the host's git would have run, and its new path; "": not moved
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
@@ -133,6 +137,7 @@ class HostGuard:
 
             settle(search, self._cover, missed)
         self._note_named(search)
+        self._note_frozen(search)
 
     def _note_named(self, search: Search) -> None:
         """Writes down the files that settings of programs on the host name. Most projects have no such settings."""
@@ -142,6 +147,13 @@ class HostGuard:
 
             self._named = NamedPrograms(settings, search.roots)
 
+    def _note_frozen(self, search: Search) -> None:
+        """Writes down what is frozen, to notice when somebody on the host replaces it."""
+        if search.found.frozen and self._repositories:  # else tenants write nowhere
+            from sandbox.guards.frozen_files import FrozenFiles
+
+            self._frozen = FrozenFiles(search.found.frozen, self._repositories[0].roots)
+
     def watch(self, notice: Callable[[str], object], tenants: Callable[[], Tenants]) -> None:
         """Covers what appears from now on. Calls `notice` with messages for the person."""
         self._notice = notice
@@ -150,8 +162,18 @@ class HostGuard:
 
             told = partial(_covered, self._record)
             writable = self._repositories[0] if self._repositories else None
-            begin = partial(_late_masks, tenants, self._pid, self._search.looker, told, notice, writable, self.lifted)
-            self._watching = WatchLater(begin)
+            parts = (self._pid, self._search.looker, told, notice, writable, self.lifted, self._frozen)
+            self._watching = WatchLater(partial(_late_masks, tenants, *parts, self._stand_by))
+
+    def _stand_by(self) -> None:
+        """Sees to it that what tenants leave is undone even if we are killed. Short runs do without."""
+        if self._repositories and self._standing is None:
+            from sandbox.guards.standby import Standing
+
+            try:
+                self._standing = Standing(home(), self._record.directory, self._pid)
+            except OSError:
+                pass  # no process can be started now: the next run in the project undoes it
 
     def catch_up(self, patience: float) -> None:
         """Waits until what has appeared by now is covered, at most about `patience` seconds."""
@@ -225,15 +247,21 @@ class HostGuard:
             made += one.made
         if self._programs is not None:
             made += _attempt(failures, self._programs.appeared) or []
+        if self._frozen is not None:
+            settings = {path for one in self._repositories for path in one.settings}  # checked one by one
+            made += [path for path in _attempt(failures, self._frozen.replaced) or [] if path not in settings]
         if self._named is not None:
             made += _attempt(failures, self._named.changed) or []
-        self._repositories, self._served, self._reserved, self._programs, self._named = [], [], None, None, None
+        self._repositories, self._served, self._reserved = [], [], None
+        self._programs, self._named, self._frozen = None, None, None
         self.made = list(dict.fromkeys(made))
         if self.made:
             from sandbox.audit import file_entries
 
             for path in self.made:
                 _attempt(failures, partial(file_entries.made, self._record, path))
+        if self._standing is not None:
+            _attempt(failures, self._standing.close)
         if failures:
             raise failures[0]
 
@@ -242,6 +270,8 @@ class HostGuard:
         for old, new in moved.items():
             if self._reserved is not None:
                 self._reserved.follow(old, new)
+            if self._frozen is not None:
+                self._frozen.follow(old, new)
             self._notice(
                 Message(
                     "{old} was renamed to {new} while the sandbox ran: blocked files that appeared since then were not "

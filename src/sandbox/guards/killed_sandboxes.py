@@ -1,0 +1,47 @@
+"""Undoes what killed sandboxes left in projects that the host's git would run. Their markers say what was trusted."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.guards.git_marker import Marker, all_markers, markers_of
+from sandbox.guards.repository_check import RepositoryCheck
+from sandbox.guards.written_trees import walk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.guards.git_marker import Baseline
+    from sandbox.guards.written_trees import Tell
+
+
+def undo(left: Baseline, tell: Tell) -> None:
+    """Checks a whole tree whose sandboxes were killed."""
+    if os.path.isdir(left.root):
+        RepositoryCheck([left.root], tell, [left], last=True).everything(walk(left.root, tell))
+
+
+def repair(path: str, tell: Tell, root: str | None = None) -> str | None:
+    """Does that for one marker, unless a sandbox still runs in its tree. `root`: where the tree is now, if that is
+    known. Returns the tree's path if it is there no more; then the marker stays."""
+    try:
+        marker = Marker(path)
+    except OSError:
+        return None
+    if marker.shared is not None:
+        marker.let_go()
+        return None
+    if marker.left is not None:
+        root = root or marker.left.root
+        if markers_of(os.path.dirname(os.path.dirname(path)), root) != path and not marker.is_old():
+            marker.let_go()
+            return root
+        if (left := marker.left_at(root)) is not None:
+            undo(left, tell)
+    marker.close(remove=True)
+    return None
+
+
+def repair_all(home: str, tell: Tell) -> list[str]:
+    """The same for every marker. Returns the paths at which there are no trees any more."""
+    gone = [repair(path, tell) for path in all_markers(home)]
+    return [root for root in gone if root is not None]
