@@ -22,6 +22,7 @@ from threading import Event, RLock, Thread, current_thread
 
 from sandbox.errors import Message, SandboxClosed
 from sandbox.guards.covers import Covers, Mask, inside_one
+from sandbox.guards.late_covers import FAILED, LateCovers
 from sandbox.guards.search import SOCKET, Search, is_socket
 from sandbox.guards.watch_later import DELAY
 
@@ -39,6 +40,7 @@ MOST_WAITING = 16384  # names in the queue; beyond that, everything is searched 
 AT_ONCE = 512  # names that are looked at before those that were found are covered
 BEHIND = 2048  # names in the queue: from here on, tenants are stopped
 TRIES = 3  # at stopping them, of a second or two each
+UNSEEN = "it could not be checked"  # why such a file is hidden
 BINDING = 0.005  # a socket's file appears a little before the kernel lists the socket
 
 NO_QUEUE = Message(
@@ -73,8 +75,7 @@ class LateMasks:
     ) -> None:
         """`lifted`: paths inside that the owner has uncovered. `first` is called when the watch begins, in its thread.
         Raises RuntimeError when no thread can be started."""
-        from sandbox.guards.late_covers import LateCovers
-
+        self._tenants = tenants
         self._covers = LateCovers(pid, looker.views, lifted, tell, notice, tenants)
         self._pace = _Pace(tenants)
         self._looker = looker
@@ -153,9 +154,10 @@ class LateMasks:
         while (appeared := self._next()) is not None:
             self._pace.keep(len(self._waiting), lost=(None, False) in appeared)
             # One name at which it fails must not leave the others uncovered.
-            if not self._attempt(self._look_at, appeared, quietly=len(appeared) > 1) and len(appeared) > 1:
+            if not self._attempt(self._look_at, appeared, quietly=True):
                 for one in appeared:
-                    self._attempt(self._look_at, [one])
+                    if not self._attempt(self._look_at, [one]):
+                        self._hide(*one)
             if not self._waiting:
                 self._pace.caught_up()
 
@@ -170,6 +172,13 @@ class LateMasks:
                 self._unwatched(NO_QUEUE if full else why, self._roots[0])
             return False
         return True
+
+    def _hide(self, path: str | None, is_dir: bool) -> None:
+        """Hides what could not be looked at, whatever it is. Ends the tenants if that cannot be done either."""
+        if self._closing.is_set():
+            return
+        if path is None or not self._attempt(self._covers.add, {path: Mask(path, is_dir, UNSEEN)}):
+            self._tenants.end(FAILED)
 
     def _next(self) -> list[Appeared] | None:
         """What is queued; None when the queue is empty, and this thread ends."""
