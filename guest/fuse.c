@@ -86,7 +86,8 @@ void fuse_attach(void)
 bool mount_fuse(struct cbor op, int target, const char *at)
 {
 	char *path = cbor_get_cstring(op, "device"), *name = cbor_get_cstring(op, "name");
-	if (!path || !name || strlen(name) >= sizeof *place.names || place.nsockets == FDS_OUT) {
+	bool readonly; /* so that a change is EROFS: Landlock, which forbids it too, would answer EACCES */
+	if (!path || !name || !cbor_get_bool(op, "readonly", false, &readonly) || strlen(name) >= sizeof *place.names || place.nsockets == FDS_OUT) {
 		errno = EINVAL;
 		return false;
 	}
@@ -95,7 +96,8 @@ bool mount_fuse(struct cbor op, int target, const char *at)
 		return false;
 	}
 	int device = open(path, O_RDWR | O_CLOEXEC);
-	if (device < 0 || !fuse_attach_later(fuse_new(device, "40000", true, 0), target, at, false))
+	unsigned attributes = readonly ? MOUNT_ATTR_RDONLY : 0;
+	if (device < 0 || !fuse_attach_later(fuse_new(device, "40000", true, attributes), target, at, false))
 		return false; /* the set-up has failed: nobody will miss what is still open */
 	strcpy(place.names[place.nsockets], name);
 	place.sockets[place.nsockets++] = device;

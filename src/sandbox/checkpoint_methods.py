@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandbox.info import Checkpoint
     from sandbox.network.gate_thread import GateThread
     from sandbox.plan.plan import Plan
+    from sandbox.sandbox import Sandbox
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
 
@@ -50,6 +51,10 @@ class CheckpointMethods(ABC):
     _forks: list[Any]  # made for other processes
     _saving: Lock  # held while it is paused, resumed or saved
 
+    if TYPE_CHECKING:  # of `OwnerMethods`
+
+        def _beside(self) -> list[Sandbox]: ...
+
     def pause(self) -> None:
         """Stops everything inside until `resume`. Nothing can be run or read meanwhile: that raises SandboxError.
 
@@ -60,6 +65,8 @@ class CheckpointMethods(ABC):
         with self._saving:
             if not self._paused:
                 running.pause()
+                for one in self._beside():
+                    one.pause()
                 self._paused = True
                 self.record.write("sandbox_lifecycle", "paused")
 
@@ -69,6 +76,8 @@ class CheckpointMethods(ABC):
         with self._saving:
             if self._paused:
                 self._pausable().resume()
+                for one in self._beside():
+                    one.resume()
                 self._paused = False
                 self.record.write("sandbox_lifecycle", "resumed")
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sandbox.network.gate_thread import GateThread
     from sandbox.plan.plan import Plan
     from sandbox.registry.registration import Registration
+    from sandbox.sandbox import Sandbox
 
 
 class OwnerMethods:
@@ -103,12 +104,18 @@ class OwnerMethods:
         return made
 
     @property
-    def _browses(self) -> bool:
-        """Whether its browser is running. Starts nothing."""
+    def _started_browser(self) -> Browser | None:
+        """Its browser, if it was ever asked for. Starts nothing."""
+        if not self._companions:
+            return None
         from sandbox.desktop.browser import Browser
 
-        made: Browser | None = self._companions.get(Browser)
-        return made is not None and made.runs
+        return self._companions.get(Browser)
+
+    def _beside(self) -> list[Sandbox]:
+        """Sandboxes that belong to this one, and are paused with it."""
+        browser = self._started_browser
+        return [] if browser is None or browser.own is None else [browser.own]
 
     @property
     def ports(self) -> list[Port]:

@@ -23,12 +23,13 @@ def sections() -> str:
 
 def section(name: str, one: Profile) -> str:
     lines = [f"### {name}", "", f"{one.description[0].upper()}{one.description[1:]}. {_tested(one)}", ""]
-    lines += [f"    {one.install}", f"    sandbox {name}", ""]
-    rows = [("may reach", _reach(one)), ("keeps", _keeps(one)), ("begins with", _begins(one)), ("login", _login(one))]
-    rows += [("asks for, and does without", _named(one.without))]
+    lines += [f"Install it from <{one.install}>.", ""] if one.install.startswith("https:") else [f"    {one.install}"]
+    lines += [f"    sandbox {name}", ""]
+    rows = [("may reach", _reach(one)), ("keeps", _keeps(one)), ("starts with", _begins(one)), ("login", _login(one))]
+    rows += [("tries to reach, and does not need", _named(one.without))]
     rows += [("instructions in", f"`~/{one.instructions}`" if one.instructions else "")]
-    rows += [("its own sandbox and updates", _switched(one)), ("`--trust` adds", _trust(one))]
-    rows += [("options that stay its own", _code(one.own_options))]
+    rows += [("flags and variables it always gets", _switched(one)), ("`--trust` adds", _trust(one))]
+    rows += [("options that go to the program", _code(one.own_options))]
     lines += ["| | |", "|---|---|", *(f"| {what} | {text} |" for what, text in rows if text), ""]
     return "\n".join(lines)
 
@@ -52,8 +53,8 @@ def _named(hosts: dict[str, str]) -> str:
 
 
 def _keeps(one: Profile) -> str:
-    where = "each project its own" if one.per_project else "the same for all projects"
-    also = f"; what it writes to {_code([f'{name}/' for name in one.project_state])} of the project"
+    where = "separately for each project" if one.per_project else "the same for all projects"
+    also = f"; what it writes to {_code([f'{name}/' for name in one.project_state])} in the project"
     kept = _code(["~" if path == "." else f"~/{path}" for path in one.keep])
     return f"{kept}; {where}{also if one.project_state else ''}"
 
@@ -62,8 +63,8 @@ def _begins(one: Profile) -> str:
     found = []
     for path, seed in one.seed.items():
         if seed.only:
-            source = f" of `~/{seed.source}`" if seed.source else ""
-            found.append(f"`~/{path}`: {_code(seed.only)}{source} as you have them")
+            source = f"your `~/{seed.source}`" if seed.source else "yours"
+            found.append(f"`~/{path}`: {_code(seed.only)}, copied from {source}")
         elif not seed.answers and not seed.when:
             found.append(f"`~/{path}`")
     return "; ".join(found)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sandbox import ConfigError, Denied, Sandbox
-from sandbox.vfs import MemoryProvider, Provider
+from sandbox.vfs import MemoryProvider, Provider, ReadonlyProvider
 
 SERVER = """
 import socket
@@ -164,6 +164,18 @@ def test_a_provider_that_only_reads_answers_erofs(project: Path) -> None:
     with Sandbox({"filesystem": {"root": str(project)}, "vfs": {"mounts": {"/mnt/shared": provider}}}) as sb:
         assert sb.read_text("/mnt/shared/f") == "x"
         _refuses_every_change(sb, "/mnt/shared")
+
+
+def test_a_provider_that_was_made_read_only_answers_erofs(project: Path) -> None:
+    provider = MemoryProvider()
+    provider.write_file("/f", "x")
+    mounts = {"/mnt/shared": ReadonlyProvider(provider)}
+    with Sandbox({"filesystem": {"root": str(project)}, "vfs": {"mounts": mounts}}) as sb:
+        assert sb.read_text("/mnt/shared/f") == "x"
+        _refuses_every_change(sb, "/mnt/shared")
+        with pytest.raises(OSError) as caught:
+            sb.write_file("/mnt/shared/f", b"y")
+        assert caught.value.errno == errno.EROFS
 
 
 def _refuses_every_change(sb: Any, at: str) -> None:

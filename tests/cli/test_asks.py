@@ -128,7 +128,7 @@ def test_what_the_program_prints_meanwhile_comes_after_the_answer(url: str) -> N
 def test_a_program_that_has_the_terminal_to_itself_is_not_disturbed(url: str, mode: str) -> None:
     script = f"{mode}; curl -sS {url}; stty sane; echo; echo done"
     with Person("run", "--ask", "--", "sh", "-c", script) as person:
-        person.sees("questions are asked here while no program uses the whole screen")
+        person.sees("questions appear here; while a program uses the whole screen")
         person.sees("done")
         person.status()
         assert PROMPT not in person.seen and "nobody was there to answer" in person.seen

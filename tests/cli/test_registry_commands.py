@@ -255,6 +255,16 @@ def test_logs_on_a_terminal_show_direction_controls_as_diff_does(cli: Command) -
         assert "\u202e" not in person.seen
 
 
+def test_apply_at_a_terminal_asks_and_says_how_many_were_applied(cli: Command) -> None:
+    cli("run", "--overlay", "--", "sh", "-c", "echo x > made-here")
+    with Person("apply") as person:
+        person.sees("Apply these changes")
+        person.types("y\n")
+        assert person.sees("applied: 1")
+        assert person.status() == 0
+        assert person.seen.count("A made-here") == 1
+
+
 def test_list_shows_a_script_of_several_lines_as_one_readable_line(cli: Command) -> None:
     cli("run", "--", "sh", "-c", "\necho one\n\n  echo 'two'\x1b[31m\n")
     _heading, row = cli("list").stdout.splitlines()

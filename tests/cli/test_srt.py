@@ -140,6 +140,7 @@ def test_a_refused_host_is_reported_in_the_words_that_srts_users_look_for(projec
         "Connection blocked by network allowlist" in done.stdout
         and "old.test:80 is denied: use new.test" in done.stdout
     )
+    assert "evil.test:80 is not allowed; to allow it, add 'evil.test' to network.allowedDomains" in done.stdout
     done = srt(project, "-c", "wget -qO- http://evil.test/", settings=settings)
     if done.returncode != 127:
         assert done.returncode != 0

@@ -265,6 +265,33 @@ def test_a_client_hello_for_a_neighbour_is_refused(walled: Walls, origin: Origin
     assert "ClientHello names evil.test" in room.heard.blocked("good.test")["reason"]
 
 
+@pytest.mark.parametrize("kind", [20, 21, 23, 24])
+@pytest.mark.parametrize("cut", [1, 7])
+def test_no_record_before_a_client_hello_hides_the_name_in_it(
+    walled: Walls, listener: Listen, kind: int, cut: int
+) -> None:
+    """Go's TLS skips an alert (a warning) there, and would then be asked for whatever name follows."""
+    reached: list[bytes] = []
+    port = listener(lambda client: reached.append(client.recv(99))).port
+    room = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
+    record = bytes((kind, 3, 1, 0, 2, 1, 90))
+    code = (
+        f"import socket; s = socket.create_connection(('good.test', {port})); s.setsockopt(6, 1, 1); "
+        f"s.sendall({record[:cut]!r}); s.sendall({record[cut:]!r}); s.recv(1)"
+    )
+    assert "ConnectionResetError" in room.python(code).stderr
+    assert "sent no ClientHello" in room.heard.blocked("good.test")["reason"]
+    assert reached in ([], [b""])
+
+
+def test_another_protocol_may_begin_with_a_byte_that_begins_a_record_too(walled: Walls, listener: Listen) -> None:
+    port = listener(lambda client: client.sendall(client.recv(99))).port
+    room = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
+    ask = f"import socket; s = socket.create_connection(('good.test', {port})); "
+    code = f"{ask}s.sendall(b'\\x15ab'); print(s.recv(9))"
+    assert room.python(code).stdout == "b'\\x15ab'\n"
+
+
 @pytest.mark.parametrize(
     "answers",
     [["10.0.0.1"], ["127.0.0.1", "10.0.0.1"], ["::ffff:10.0.0.1"], ["169.254.169.254"], ["127.0.0.1", "64:ff9b::a00:1"],

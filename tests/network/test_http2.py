@@ -269,6 +269,10 @@ REFUSED = {
     "a path that is none": {"path_": "no-slash"},
     "a space in the path": {"path_": "/a b"},
     "a length without a body": {"_content_length": "5"},
+    "no method": {"method": ""},
+    "a method with a path in it": {"method": "POST /admin?"},
+    "a method with a control character": {"method": "GET\x0b"},
+    "a method that is no word": {"method": "GET,POST"},
 }
 
 

@@ -93,6 +93,7 @@ PACKED, DEFLATED = gzip.compress(PLACEHOLDER.encode()), zlib.compress(b"x" * 999
 LEAKS = {
     "in a header": raw("GET / HTTP/1.1", f"Authorization: Bearer {PLACEHOLDER}"),
     "in the name of a header": raw("GET / HTTP/1.1", f"{PLACEHOLDER}: x"),
+    "in the name of a header, as HTTP/2 writes it": raw("GET / HTTP/1.1", f"{PLACEHOLDER.lower()}: x"),
     "in the path": raw(f"GET /{PLACEHOLDER} HTTP/1.1"),
     "in the path, escaped": raw(f"GET /{ESCAPED} HTTP/1.1"),
     "in the path, escaped twice": raw(f"GET /{ESCAPED.replace('%', '%25')} HTTP/1.1"),

@@ -78,7 +78,7 @@ def test_the_command_pulls_says_and_releases(cli: Command, home: Path) -> None:
     assert "drill" in said.stdout and "\x1b" not in said.stdout
     assert cli("panic").returncode == 0  # again is no error
     assert cli("panic", "--release").stdout == "released\n"
-    assert cli("panic", "--release").stdout == "not pulled\n"
+    assert cli("panic", "--release").stdout == "the kill switch is not pulled\n"
     assert kill_switch.state(str(home)) is None
 
 

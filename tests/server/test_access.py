@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,16 @@ def test_headers_that_are_there_twice_are_refused(served: Served) -> None:
         headers = [(name, value) for value in values]
         answer = httpx.get(f"{served.address}/v1/sandboxes", headers=headers, trust_env=False)
         assert answer.status_code == 400
+
+
+def test_a_body_whose_end_two_readers_might_see_differently_is_refused(served: Served) -> None:
+    host, _, port = served.address.removeprefix("http://").partition(":")
+    both = "Content-Length: 4\r\nTransfer-Encoding: chunked"
+    head = f"Host: {host}:{port}\r\nAuthorization: Bearer {served.token}\r\nConnection: close\r\n{both}"
+    with socket.create_connection((host, int(port)), 30) as line:
+        line.sendall(f"POST /api/sandbox/kill/release HTTP/1.1\r\n{head}\r\n\r\n0\r\n\r\n".encode())
+        answer = line.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400") and b"Transfer-Encoding" in answer
 
 
 def test_tokens_are_kept_as_hashes_and_nobody_else_can_read_the_file(served: Served) -> None:

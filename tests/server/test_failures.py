@@ -25,6 +25,13 @@ def test_changes_that_could_not_be_applied_are_no_success(served: Served, tmp_pa
     assert served.http.post(f"/v1/sandboxes/{box}/apply", json={"overwrite": True}).status_code == 200
 
 
+def test_a_request_without_a_body_is_told_that_it_needs_one(served: Served) -> None:
+    answer = served.http.post("/api/sandbox/exec")
+    assert answer.status_code == 400
+    problem = answer.json()["error"]
+    assert problem["field"] == "body" and "no body" in problem["message"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [

@@ -350,6 +350,30 @@ def test_a_request_that_could_be_read_in_two_ways_is_refused(box: Sandbox, head:
     assert ADDRESS not in done.stdout
 
 
+HELD = r"""
+import select, socket
+HEAD = b"POST / HTTP/1.1\r\nHost: signer.sandbox.internal\r\nContent-Length: 1048576\r\n\r\n"
+def begun():
+    line = socket.create_connection(("signer.sandbox.internal", 80), 60)
+    try:
+        line.sendall(HEAD + b" " * 1048000)
+    except OSError:
+        pass  # refused already
+    return line
+lines, refused = [begun() for _ in range(40)], 0
+while refused < 32 and (ready := select.select(lines, [], [], 60)[0]):
+    refused += len(ready)
+    lines = [one for one in lines if one not in ready]
+print(refused)
+"""
+
+
+def test_requests_that_never_end_keep_little_of_the_owners_memory(box: Sandbox) -> None:
+    done = box.exec([sys.executable, "-I", "-c", HELD], check=True)
+    assert int(done.stdout) >= 32  # of 40 with a megabyte each
+    assert ask(box, "/address")[1]["address"] == ADDRESS  # those have ended, and do not count any more
+
+
 FLOOD = """
 import http.client, json, sys, threading
 asked, told = json.loads(sys.argv[1]), []

@@ -35,6 +35,7 @@ export interface Config {
   desktop?: { enabled?: boolean; start?: boolean; size?: string; sound?: boolean; display?: 'sandbox' | 'host' };
   browser?: {
     enabled?: boolean;
+    image?: string | null;
     headless?: boolean;
     cdp_port?: number;
     vnc_port?: number;

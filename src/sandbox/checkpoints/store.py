@@ -137,7 +137,7 @@ def load(name: str) -> tuple[str, dict[str, Any]]:
     path = os.path.join(_directory(), check_name(name))
     about = _manifest(path)
     if about is None:
-        raise NotFound("there is no checkpoint {name}; `sandbox checkpoints list` shows those there are", name=name)
+        raise NotFound("there is no checkpoint {name}; see `sandbox checkpoints list`", name=name)
     for one in (path, os.path.join(path, MANIFEST)):
         status = os.stat(one, follow_symlinks=False)
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:

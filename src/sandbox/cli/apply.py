@@ -50,8 +50,11 @@ def run(arguments: Namespace) -> int:
         reviewed = digest(changes)
     found = {change.path: change for change in changes}
     done = apply_changes(entry, workspace, paths or None, arguments.overwrite, reviewed)
-    for path in done.applied:
-        print(summary(found[path]) if path in found else printable(path))
+    if reviewed is None:
+        for path in done.applied:
+            print(summary(found[path]) if path in found else printable(path))
+    elif done.applied:  # the list is on the screen already, above the question
+        print(_("applied: {count}").format(count=len(done.applied)))
     for path, reason in done.refused:
         told = {"path": printable(path), "reason": printable(reason)}
         print(_("not applied: {path}: {reason}").format(**told), file=sys.stderr)

@@ -30,7 +30,10 @@ def run(arguments: Namespace) -> int:
     """A descriptor, because a configuration with secrets must not be in arguments, the environment or a file."""
     import json
 
-    os.fstat(arguments.fd)  # a number that is not an open descriptor is an OSError
+    try:
+        os.fstat(arguments.fd)
+    except OSError:
+        raise SandboxError("descriptor {number} is not open", number=arguments.fd) from None
     with open(arguments.fd, "rb") as file:
         text = file.read(_LIMIT)
     fill_standard_streams()  # if it was stdin, the command would get the next file opened as its own

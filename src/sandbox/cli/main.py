@@ -134,6 +134,7 @@ def usage() -> str:
     return "\n".join(
         (
             _("usage: sandbox COMMAND [options]"),
+            _("       sandbox claude|codex|gemini|… [options] [arguments…]   (`sandbox profile list`)"),
             "",
             _("Run code you do not trust. It sees only the files, variables and hosts you choose."),
             "",

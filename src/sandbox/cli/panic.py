@@ -27,10 +27,13 @@ def run(arguments: Namespace) -> int:
     by = f"sandbox panic, user {os.getuid()}"
     if arguments.status:
         told = state(home())
-        print(_("not pulled") if told is None else _("pulled by {by}: {reason}").format(**_words(told)))
-        return 0 if told is None else 1
+        if told is None:
+            print(_("the kill switch is not pulled"))
+            return 0
+        print(_("pulled by {by}: {reason}").format(**_words(told)))
+        return 1
     if arguments.release:
-        print(_("released") if release_kill_switch(by=by) else _("not pulled"))
+        print(_("released") if release_kill_switch(by=by) else _("the kill switch is not pulled"))
         return 0
     ended = pull_kill_switch(by=by, reason=arguments.reason)
     print(_("{count} sandboxes ended; none starts until `sandbox panic --release`").format(count=len(ended)))

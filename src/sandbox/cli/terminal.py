@@ -28,7 +28,7 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str], directory: str | Non
     """Runs the command with a real terminal. Restores the user's own, whatever happens."""
     if sandbox.config.network.ask or sandbox.config.filesystem.ask:
         words = _(
-            "sandbox: questions are asked here while no program uses the whole screen; otherwise in `sandbox asks`, in "
+            "sandbox: questions appear here; while a program uses the whole screen, answer them with `sandbox asks` in "
             "another terminal"
         )
         print(words, file=sys.stderr)

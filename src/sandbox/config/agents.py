@@ -97,7 +97,7 @@ def find(project: str, name: str) -> AgentFile:
             return agent
     known = ", ".join(agent.name for agent in found.agents)
     if not known:
-        raise NotFound("no agent {name!r}: {directories} have none", name=name, directories=", ".join(DIRECTORIES))
+        raise NotFound("no agent {name!r} in {directories}", name=name, directories=", ".join(DIRECTORIES))
     raise NotFound("no agent {name!r}; there are: {known}", name=name, known=known)
 
 

@@ -413,9 +413,14 @@ class Desktop(Section):
 
 
 class Browser(Section):
-    """A browser inside the walls (docs/desktop.md), in the sandbox's own image."""
+    """A browser inside the walls (docs/desktop.md)."""
 
     enabled: bool = field(True, "There may be one; it is started on first use.")
+    image: str | None = field(
+        None,
+        "An image that it runs in, in a sandbox of its own beside this one; by default it runs in this sandbox.",
+        example="host",
+    )
     headless: bool = field(False, "It draws nowhere, instead of on the sandbox's screen.")
     cdp_port: int = field(
         0, "The port of this machine's loopback where it can be driven; 0 is any.", parse="units.port"

@@ -335,6 +335,7 @@ RULES: dict[str, Rule] = {
     "audit.directory": user_only,
     "audit.rotate_size": user_only,
     "browser.enabled": safe(False),
+    "browser.image": user_only,
     "browser.cdp_port": user_only,
     "browser.headless": free,
     "browser.auto_start": safe(False),

@@ -1,7 +1,7 @@
 """A browser inside the walls: Chromium with its own profile, driven over a pipe.
 
 Its traffic goes through the gate, like every program's, and it trusts the gate's certificate authority. It is started
-on first use, and again after a crash.
+on first use, and again after a crash. With `browser.image` it runs in a sandbox of its own (`browser_sandbox.py`).
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Browser:
         self._cdp: Cdp | None = None
         self._endpoint: Endpoint | None = None
         self._vnc: VncPort | None = None
+        self._own: Sandbox | None = None  # the browser's own sandbox, where it has one
         self._closed = False
         self.id = os.urandom(16).hex()
         self.own_sandbox = False  # whether Chromium's own sandbox is on
@@ -75,14 +76,25 @@ class Browser:
         self._running()
 
     @property
-    def runs(self) -> bool:
-        """Whether it was started and has not ended."""
-        return self._cdp is not None and not self._cdp.over
+    def runs_in(self) -> str | None:
+        """The id of the sandbox that it runs in; None when it was not started or has ended."""
+        sandbox = self._own or self._of()
+        return None if sandbox is None or self._cdp is None or self._cdp.over else sandbox.id
+
+    @property
+    def own(self) -> Sandbox | None:
+        """The browser's own sandbox (`browser.image`), while there is one."""
+        return None if self._own is None or self._own._closed else self._own
+
+    def program(self) -> str | None:
+        """The path of Chromium, where it would run; None when there is none. Raises SandboxError."""
+        with self._lock:
+            return _chromium(self._inside(self._sandbox))[0]
 
     def close(self) -> None:
         """Ends it. Idempotent."""
         self._closed = True
-        for part in (self._endpoint, self._vnc, self._cdp):
+        for part in (self._endpoint, self._vnc, self._cdp, self._own):
             if part is not None:
                 part.close()
 
@@ -142,24 +154,34 @@ class Browser:
             if self._cdp is None or self._cdp.over:
                 again = self._cdp is not None
                 self._show(sandbox)
-                self._cdp = self._start(sandbox)
+                self._cdp = self._start(self._inside(sandbox))
                 self._tell(sandbox, "restarted" if again else "started")
             return self._cdp
 
-    def _start(self, sandbox: Sandbox) -> Cdp:
+    def _inside(self, sandbox: Sandbox) -> Sandbox:
+        """The sandbox that Chromium runs in: this one, or the browser's own. Raises what `Sandbox` raises."""
         if not sandbox._plan.walls:
             raise SandboxError("without walls there is no browser of the sandbox's own: choose another mode")
-        found = programs.find(sandbox)
-        program = next((found[name] for name in _NAMES if name in found), None)
-        if sandbox.exists(_DEBIANS):
-            program = _DEBIANS
+        if sandbox.config.browser.image is None:
+            return sandbox
+        if self._own is None or self._own._closed:
+            from sandbox.desktop.browser_sandbox import open_for
+
+            self._own = open_for(sandbox)
+            if self._closed:  # meanwhile: nobody else would end it
+                self._own.close()
+                raise SandboxClosed("the sandbox is closed")
+        return self._own
+
+    def _start(self, sandbox: Sandbox) -> Cdp:
+        program, certutil = _chromium(sandbox)
         if program is None:
             raise SandboxError("there is no Chromium inside (Debian: chromium)")
         environment = {} if sandbox.config.browser.headless else sandbox.desktop.start()
         programs.make_directory(sandbox)
-        self._trust(sandbox, found.get("certutil"))
+        self._trust(sandbox, certutil)
         # Where tenants cannot make user namespaces, Chromium's own sandbox cannot work; our walls are still around it.
-        self.own_sandbox = sandbox.exec(["unshare", "-U", "true"], timeout=10).exit_code == 0
+        self.own_sandbox = sandbox.exec(["/bin/sh", "-c", "unshare -U true"], timeout=10).exit_code == 0
         flags = [*_FLAGS, *([] if self.own_sandbox else ["--no-sandbox", "--test-type"])]
         if sandbox.config.browser.headless:
             flags.append("--headless=new")
@@ -185,7 +207,7 @@ class Browser:
         from sandbox.desktop.desktop import MOST_PIXELS
         from sandbox.desktop.vnc_port import VncPort
 
-        self._vnc = VncPort(port, lambda: self._sandbox.desktop._look(True), MOST_PIXELS)
+        self._vnc = VncPort(port, lambda: self._inside(self._sandbox).desktop._look(True), MOST_PIXELS)
 
     def _trust(self, sandbox: Sandbox, certutil: str | None) -> None:
         authority = sandbox._plan.environment.get("NODE_EXTRA_CA_CERTS")
@@ -199,7 +221,15 @@ class Browser:
 
     def _tell(self, sandbox: Sandbox, state: str) -> None:
         sandbox._events.emit(event("browser", state=state))
-        sandbox.record.write("sandbox_lifecycle", f"browser {state}")
+        where = {"in": self._own.id} if self._own is not None else None
+        sandbox.record.write("sandbox_lifecycle", f"browser {state}", metadata=where)
+
+
+def _chromium(sandbox: Sandbox) -> tuple[str | None, str | None]:
+    """The paths of Chromium and of `certutil` in a sandbox."""
+    found = programs.find(sandbox)
+    named = next((found[name] for name in _NAMES if name in found), None)
+    return _DEBIANS if sandbox.exists(_DEBIANS) else named, found.get("certutil")
 
 
 def _text(value: object) -> str:

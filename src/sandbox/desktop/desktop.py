@@ -266,8 +266,8 @@ class Desktop(DesktopMethods):
         screen = found.get("Xvnc", found.get("Xvfb")) if self._tried(self._do_start) else None
         sound = found.get("pulseaudio") if self._tried(self._sounding) else None
         ffmpeg = found.get("ffmpeg")
-        names = ("chromium", "chromium-browser", "google-chrome") if self._sandbox.config.browser.enabled else ()
-        browser = next((found[name] for name in names if name in found), None)
+        sandbox = self._sandbox
+        browser = self._tried(sandbox._browser.program) if sandbox.config.browser.enabled else None
         return {
             "screenshot": screen,
             "windowList": screen,

@@ -51,13 +51,12 @@ def _refuse_what_needs_one(limits: Limits) -> None:
         if root:
             raise LimitUnavailable(
                 "limits.{name} needs a control group, and none can be made here: /sys/fs/cgroup "
-                "is read-only or lacks the controller (start a container with `--privileged`). "
-                "See `sandbox doctor`.",
+                "is read-only or lacks the controller (start a container with `--privileged`)",
                 name=name,
             )
         raise LimitUnavailable(
             "limits.{name} needs a control group, and none can be made here: no cgroup v2 is "
             "delegated to this user (try `systemd-run --user --scope -p Delegate=yes …`) and v1 "
-            "needs root. See `sandbox doctor`.",
+            "needs root",
             name=name,
         )

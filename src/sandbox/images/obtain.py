@@ -77,8 +77,8 @@ def _fetch(asked: str, config: Config) -> None:
         )
     else:
         raise ConfigError(
-            "there is no image {name} on this machine; `sandbox images list` shows those there are, and"
-            " `sandbox images import FILE --name {name}` brings one",
+            "there is no image {name} on this machine; `sandbox images list` lists the images, and"
+            " `sandbox images import FILE --name {name}` imports one",
             name=asked,
             path="image",
         )

@@ -89,12 +89,12 @@ class SandboxManager:
         """State, mode, engine, the sandbox's id, and the last health check."""
         with self._changed:
             sandbox, seen = self._sandbox, self._health
+            browser = sandbox._started_browser if sandbox is not None else None
             return {
                 "state": self._state,
                 "mode": self.config.mode,
                 "containerId": sandbox.id if sandbox is not None else None,
-                # The browser runs in the sandbox's own container.
-                "browserContainerId": sandbox.id if sandbox is not None and sandbox._browses else None,
+                "browserContainerId": browser.runs_in if browser is not None else None,
                 "engine": sandbox.engine if sandbox is not None else self.config.engine,
                 "health": health.shown(seen, self._failures),
             }

@@ -149,16 +149,17 @@ class CacheOverlay(Operation):
 class Fuse(Operation):
     """A FUSE mount whose descriptor comes back under `name`. Nobody answers on it while the sandbox is built."""
 
-    __slots__ = ("device", "name")
+    __slots__ = ("device", "name", "readonly")
     kind = "fuse"
 
-    def __init__(self, path: str, device: str, name: str) -> None:
+    def __init__(self, path: str, device: str, name: str, readonly: bool = False) -> None:
         super().__init__(path)
         self.device = device
         self.name = name
+        self.readonly = readonly
 
     def more(self) -> dict[str, object]:
-        return {"device": os.fsencode(self.device), "name": self.name}
+        return {"device": os.fsencode(self.device), "name": self.name, "readonly": self.readonly}
 
 
 class Resize(Operation):

@@ -35,6 +35,9 @@ class NetworkPolicy:
         self._direct = HostSet(network.upstream_exceptions, "network.upstream_exceptions")
         self._through_socket = HostSet(network.proxy_socket_hosts, "network.proxy_socket_hosts")
         self.as_srt = network.refusals == "srt"
+        # What a person has to edit: in srt's settings the lists have other names.
+        self._allowing = "network.allowedDomains" if self.as_srt else "network.allowed_hosts"
+        self._denying = "network.deniedDomains" if self.as_srt else "network.denied_hosts"
         self._http = HttpRules(network.http.allow, network.http.deny)
         self._secret_hosts = HostSet(
             (host for secret in network.secrets.values() for host in secret.hosts),
@@ -77,7 +80,7 @@ class NetworkPolicy:
     def _denied_by(self, entry: str, shown: str) -> Decision:
         rule, why = f"network.denied_hosts: {entry}", self._reasons.get(entry)
         if why is None:
-            return Decision(False, rule, "{shown} is denied by network.denied_hosts", shown=shown)
+            return Decision(False, rule, "{shown} is denied by {setting}", shown=shown, setting=self._denying)
         return Decision(False, rule, "{shown} is denied: {why}", shown=shown, why=why)
 
     def askable(self, host: str, port: int) -> bool:
@@ -119,10 +122,10 @@ class NetworkPolicy:
         shown = _joined(host, port)
         if port is not None and (self._allowed.names(host) or self._preset.names(host)) is not None:
             way = f"add {shown!r}" + (", or set network.allow_git" if port == SSH else "")
-            return f"{host} is allowed, but not on port {port}; to allow it, {way} to network.allowed_hosts"
+            return f"{host} is allowed, but not on port {port}; to allow it, {way} to {self._allowing}"
         if parse_address(host) is not None:
-            return f"the address {shown} is not allowed; use a name, or add {host!r} to network.allowed_hosts"
-        return f"{shown} is not allowed; to allow it, add {host!r} to network.allowed_hosts"
+            return f"the address {shown} is not allowed; use a name, or add {host!r} to {self._allowing}"
+        return f"{shown} is not allowed; to allow it, add {host!r} to {self._allowing}"
 
     def _local(self, shown: str, port: int | None) -> Decision:
         rule = "network.localhost_ports"

@@ -7,19 +7,19 @@ TEMPLATE = """\
 {note}
 description: what it is, in a few words
 program: {name}                    # its name on your PATH
-install: npm install -g {name}     # told to those who have not got it
+install: npm install -g {name}     # shown to people who do not have it
 
 hosts:                             # what it may connect to, and what for; nothing else can be reached
   api.example.com: the model
-# without: {{update.example.com: updates}}   # asked for, not needed: refused without a line at the end
+# without: {{update.example.com: updates}}   # hosts it tries but does not need: refused quietly
 network: closed                    # closed | registries (package registries, source hosts) | open (all public hosts)
 
-keep: [.{name}]                    # directories of the home that last; "." is the whole home. Yours are never shown.
-per_project: true                  # false: what one project's agent writes there, the agents of all projects read
-# project_state: [.{name}]         # directories of the project: what it writes there is kept for it, not in the project
-# seed:                            # files that the first run begins with: your settings, without secrets
+keep: [.{name}]                    # directories of the home to keep; "." is the whole home. Your own are never shown.
+per_project: true                  # false: one kept home for all projects
+# project_state: [.{name}]         # directories of the project: what it writes there is kept outside it
+# seed:                            # files that the first run starts with: your settings, without secrets
 #   .{name}/settings.json: {{only: [model, theme], set: {{onboarded: true}}}}
-#   .{name}/commands/: {{}}        # a directory of texts
+#   .{name}/commands/: {{}}        # a directory of text files
 
 # credentials:                     # keys and logins; inside are placeholders (docs/secrets.md)
 #   {name}:
@@ -28,14 +28,14 @@ per_project: true                  # false: what one project's agent writes ther
 
 # environment: {{EXAMPLE_NO_UPDATE: "1"}}
 # pass: [EXAMPLE_THEME]            # variables of yours that it gets
-# flags: [--no-sandbox]            # always: those that switch its own sandbox off
+# flags: [--no-sandbox]            # always given: those that switch its own sandbox off
 # trust_flags: [--yes]             # with --trust: those that skip its permission prompts
 # trust_environment: {{EXAMPLE_MODE: auto}}
-# own_options: [--config]          # its options that `sandbox run` has too: after its name they are its own
+# own_options: [--config]          # its options that `sandbox run` has too: the program gets them
 # instructions: .{name}/AGENTS.md  # where it reads instructions; a note there says that it runs in a sandbox
 """
 INSTEAD = (
-    "# It takes the place of the profile of that name that ships with sandbox (`sandbox profile show {name}` before)."
+    "# It replaces the profile of that name that comes with sandbox."
 )
 
 

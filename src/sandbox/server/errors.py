@@ -110,6 +110,8 @@ def _of_litestar(problem: HTTPException) -> Problem:
         first = problem.extra[0]
         if isinstance(first, dict):
             message = str(first.get("message", problem.detail))
+            if message == "'data'":  # what Litestar says of an empty body
+                return Problem("invalid", "the request has no body; it needs a JSON object", field="body")
             return Problem("invalid", message, field=_field(str(first.get("key") or ""), message))
     missing = _MISSING.match(problem.detail)
     return Problem(code, problem.detail, field=missing[1] if missing else None)

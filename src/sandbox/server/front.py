@@ -93,6 +93,9 @@ class Front:
             if name in headers and name in (b"host", b"authorization", b"origin", b"content-length", *ONCE):
                 raise Refusal(400, "bad_request", f"the header {name.decode('latin-1')} is there twice")
             headers[name] = value
+        if b"transfer-encoding" in headers and b"content-length" in headers:
+            # A proxy before us might take the other one for the body's end, and what follows for a request of its own.
+            raise Refusal(400, "bad_request", "both Content-Length and Transfer-Encoding are there")
         self._check_host(headers)
         self._check_origin(scope, headers)
         if _SECRET_IN_URL.search(scope.get("query_string", b"")):

@@ -194,7 +194,7 @@ def _by_fuse(
     result.served[name] = HookedProvider(provider, hooks, mount=top, emit=emit) if hooks or emit else provider
     # A directory to mount on, created while that is possible. Until the mount, looking into it does not block.
     result.scratch.append((top, 0o755))
-    result.fuse.insert(0, Fuse(top, DEVICE, name))
+    result.fuse.insert(0, Fuse(top, DEVICE, name, provider.readonly))
     if not provider.readonly:
         result.writable.append(top)
     for place in group:

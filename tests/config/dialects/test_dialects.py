@@ -311,7 +311,7 @@ def test_manager_config_of_the_seed() -> None:
         "binds": ["/data:/data:ro", "/out:/out"],
         "dns": [],
         "engineType": "apple-container",
-        "browser": {"enabled": False, "headless": True, "cdpPort": 9222},
+        "browser": {"enabled": False, "image": "chromium:1", "headless": True, "cdpPort": 9222},
     }
     config = Config.read(manager.translate(given).data)
     assert (config.mode, config.image, config.engine) == ("standard", "node:22", "apple-container")
@@ -323,6 +323,7 @@ def test_manager_config_of_the_seed() -> None:
     assert config.vfs.direct_mounts["/workspace"].host_path == "/srv/work"
     assert config.environment.set == {"NODE_ENV": "production"}
     assert (config.container_prefix, config.user) == ("milady", "user")
+    assert (config.browser.enabled, config.browser.image, config.browser.cdp_port) == (False, "chromium:1", 9222)
 
 
 @pytest.mark.parametrize(

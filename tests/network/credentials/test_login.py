@@ -395,6 +395,21 @@ def test_the_refresh_token_goes_to_exactly_its_path(place: Place, target: str) -
     assert lab.origins[AUTH].seen == []
 
 
+@pytest.mark.parametrize(
+    "field", [("X-Original-URL", "/echo"), ("X-Rewrite-URL", "/echo"), ("X-HTTP-Method-Override", "PUT")]
+)
+def test_the_refresh_token_goes_nowhere_else_by_a_field_that_servers_take_for_the_path(
+    place: Place, field: tuple[str, str]
+) -> None:
+    lab, _server, _ = place
+    asked = {"grant_type": "refresh_token", "refresh_token": inside(lab)["claudeAiOauth"]["refreshToken"]}
+    lab.host = AUTH
+    headers = {"Content-Type": "application/json", field[0]: field[1]}
+    status, _, _ = lab.ask("POST", "/oauth/token", headers, json.dumps(asked).encode())
+    assert status == 403
+    assert lab.origins[AUTH].seen == []
+
+
 @pytest.mark.parametrize("where", ["head", "query", "twice", "other field", "other grant", "list", "nested", "GET"])
 def test_the_refresh_token_goes_into_exactly_its_field(place: Place, where: str) -> None:
     lab, _server, _ = place

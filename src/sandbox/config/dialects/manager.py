@@ -98,7 +98,7 @@ TABLE: Mapping[str, Any] = {
     "dns": _dns,
     "workdir": ALWAYS,
     "browser.enabled": "browser.enabled",
-    "browser.image": ALWAYS,
+    "browser.image": "browser.image",
     "browser.cdpPort": "browser.cdp_port",
     "browser.vncPort": "browser.vnc_port",
     "browser.headless": "browser.headless",
@@ -112,9 +112,6 @@ def translate(data: Mapping[str, Any]) -> Translated:
     into = by_table(data, TABLE)
     if data.get("readOnlyRoot") is False:
         into.without_effect.append("readOnlyRoot")
-    browser = data.get("browser") or {}
-    if browser.get("image") and browser.get("enabled", True):
-        raise ConfigError("the browser runs in the sandbox's own image: set `image` instead", path="browser.image")
     workdir = data.get("workdir")
     if workdir is not None:
         if not isinstance(workdir, str) or not workdir.startswith("/"):

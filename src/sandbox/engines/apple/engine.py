@@ -125,7 +125,7 @@ class AppleContainer(Engine):
             told = self.cli.json("system", "status", "--format", "json")
         except CommandFailed as problem:
             raise EngineUnavailable(
-                "{name} is installed but does not answer: {said}. {remedy}",
+                "{name} is installed but does not answer ({said}). {remedy}",
                 name=self.name,
                 said=problem.said,
                 remedy=Message("`container system start` starts it"),

@@ -56,7 +56,7 @@ def ask(cli: Cli) -> Info:
         told = cli.json("info", "--format", "{{json .}}")
     except CommandFailed as problem:
         raise EngineUnavailable(
-            "{name} is installed but does not answer: {said}. {remedy}",
+            "{name} is installed but does not answer ({said}). {remedy}",
             name=cli.name,
             said=problem.said,
             remedy=_remedy(cli.name),
@@ -70,7 +70,7 @@ def _docker(told: Mapping[str, Any], name: str) -> Info:
     errors = told.get("ServerErrors")
     if errors or not told.get("ServerVersion"):
         raise EngineUnavailable(
-            "{name} is installed but does not answer: {said}. {remedy}",
+            "{name} is installed but does not answer ({said}). {remedy}",
             name=name,
             said=printable(" ".join(map(str, errors or ()))[:500]) or "no server",
             remedy=_remedy(name),

@@ -20,6 +20,7 @@ from sandbox.network.credentials.token_request import MOST as MOST_REQUEST
 from sandbox.network.http.body import EMPTY, Whole
 from sandbox.network.http.compression import decoded
 from sandbox.network.http.headers import Headers
+from sandbox.network.http.http1_rules import readings
 from sandbox.network.secrets.held_secret import endpoint_only, no_value
 from sandbox.network.secrets.injection import put_in
 from sandbox.network.secrets.sources import unusable
@@ -94,7 +95,10 @@ class TokenExchange:
 
     def _refresh_token(self, request: Request, asked: TokenRequest) -> CredentialToken | None:
         """The refresh token that the request asks for, if it may have it."""
-        exactly = request.target in self._login.entry.refresh.paths and request.method == "POST"
+        exactly = all(  # also where a server takes another header field for the method or the path
+            method == "POST" and target in self._login.entry.refresh.paths
+            for method, target in readings(request.method, request.target, request.headers.pairs)
+        )
         if not (exactly and asked.refresh_token and request.scheme == "https"):
             return None
         if self._login.endpoint.allows(request.host, request.port) is None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 from sandbox.errors import Denied, Message
 from sandbox.network.gate import ask_owner
 from sandbox.network.gate.acceptor import IDLE
-from sandbox.network.gate.first_bytes import Detected, first_bytes
+from sandbox.network.gate.first_bytes import Detected, first_bytes, peek
 from sandbox.network.gate.refusal import ClientStyle
 from sandbox.network.gate.relay import Relay, either_readable
 from sandbox.network.gate.server_name import judge_server_name
 from sandbox.network.gate.ssh import both_speak_ssh
-from sandbox.network.tls.client_hello import HANDSHAKE
+from sandbox.network.tls.client_hello import HANDSHAKE, OTHER_RECORDS, begins_record
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import SSH
 from sandbox.policy.network import HOST_NAME, SIGNER_NAME
@@ -214,10 +214,12 @@ class TenantConnection:
             data = self._client.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return None
-        if data != HANDSHAKE or self._destination.host == HOST_NAME:
+        if data not in HANDSHAKE + OTHER_RECORDS or self._destination.host == HOST_NAME:
             return None
         try:
             async with asyncio.timeout(_FIRST_BYTES):
+                if not begins_record(await peek(self._client, 2, 2)):
+                    return None
                 _, found = await first_bytes(self._client)
         except TimeoutError:
             return Decision(

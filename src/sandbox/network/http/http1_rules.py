@@ -23,7 +23,9 @@ MAX_LINE = 64 * 1024
 MAX_HEAD = 2 * MAX_LINE  # the longest request line, and as much again for fields
 
 _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"transfer-encoding"))
-_REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_METHOD = re.compile(_TOKEN)
+_REQUEST_LINE = re.compile(_TOKEN + rb" [\x21-\x7e]+ HTTP/1\.[01]\r\n")
 # A line feed without its carriage return, the reverse, NUL, a folded line, or a space before the colon.
 _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00|\r\n[ \t]|\r\n[^:\r\n]*[ \t]:")
 
@@ -66,6 +68,13 @@ def refuse_ambiguous_head(head: bytes) -> None:
         raise BadMessage("more than one of Content-Length and Transfer-Encoding")
     if codings and line.group().endswith(b"1.0\r\n"):
         raise BadMessage("Transfer-Encoding in HTTP/1.0")
+
+
+def refuse_odd_method(method: bytes) -> None:
+    """Raises BadMessage for a method that is no word. HTTP/2 has no request line, but many servers write one for the
+    server behind them: there `POST /admin?` as the method of `/` is a request for another path."""
+    if not _METHOD.fullmatch(method):
+        raise BadMessage("the request's method is invalid")
 
 
 def refuse_odd_target(target: str) -> None:

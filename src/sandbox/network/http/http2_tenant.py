@@ -12,7 +12,7 @@ from h2.errors import ErrorCodes
 from sandbox.errors import Denied
 from sandbox.network.http.body import EMPTY, Body, Whole
 from sandbox.network.http.headers import Headers
-from sandbox.network.http.http1_rules import no_connect, refuse_odd_target, refuse_other_host
+from sandbox.network.http.http1_rules import no_connect, refuse_odd_method, refuse_odd_target, refuse_other_host
 from sandbox.network.http.http1_tenant import IDLE_TIMEOUT
 from sandbox.network.http.http2 import Http2Body, Http2Side, declared_length, http2_fields
 from sandbox.network.http.message import BadMessage, Request
@@ -152,6 +152,7 @@ class Http2Tenant(Http2Side):
     def _refuse(self, pseudo: dict[bytes, bytes], headers: Headers) -> None:
         if pseudo.get(b":method") == b"CONNECT":
             raise no_connect()
+        refuse_odd_method(pseudo.get(b":method", b""))
         if pseudo.get(b":scheme", b"").decode("latin-1") != self._scheme:
             raise BadMessage("the request's scheme is not the connection's")
         path = pseudo.get(b":path", b"")

@@ -159,7 +159,9 @@ class Secrets:
     def refuse_in(self, data: bytes, host: str, port: int) -> None:
         """Raises Denied when `data`, a request's head, contains a value or a placeholder that must not go to `host`."""
         self.refuse_values(data)
-        found = word_in(data, self.known(host, port).forbidden)
+        words = self.known(host, port).forbidden
+        folded = data.lower()  # names of fields have no case, and HTTP/2 writes them in lower case
+        found = word_in(data, words) or next((word for word in words if word.lower() in folded), None)
         if found is not None:
             raise self.refusal(found, host)
 

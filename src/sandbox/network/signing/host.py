@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from sandbox.config.signing_section import Signing
 from sandbox.errors import Denied, NotFound, SandboxError
 from sandbox.network.http.body import EMPTY, Whole
+from sandbox.network.http.body_memory import Allowance, CountedBytes
 from sandbox.network.http.headers import Headers
 from sandbox.network.http.message import BadMessage, Request, Response
 from sandbox.network.signing.filling import Node, filled
@@ -25,6 +26,7 @@ from sandbox.network.threads import in_thread
 from sandbox.signing import client, strict_json
 
 LONGEST = 2**20
+MOST_AT_ONCE = 8 * LONGEST  # bytes of all requests that are read or wait: what JSON becomes takes many times as much
 _SPEC = ("requestId", "createdAt")
 _MOST_WAITING = 16
 STEP = 60  # seconds of each wait for a person
@@ -42,13 +44,16 @@ class SignerHost:
         self._fetch = fetch
         self._known_address: str | None = None
         self._waiting = asyncio.Semaphore(_MOST_WAITING)
+        self._bodies = Allowance(MOST_AT_ONCE)
 
     async def __call__(self, request: Request) -> Response:
         """Answers every request, also with an error. Raises OSError or BadMessage when the body cannot be read."""
         try:
             if request.problem is not None:  # ambiguous HTTP, as for any other host
                 return _json(request.problem.status, {"error": str(request.problem)})
-            body = await _whole(request)
+            _refuse_pages(request)
+            kept = self._bodies.keep(0)  # counts until the answer is there
+            body = await self._whole(request, kept)
             return await self._answer(request, body)
         except BadMessage as problem:  # in the body
             return _json(problem.status, {"error": str(problem)})
@@ -64,6 +69,19 @@ class SignerHost:
             return _json(503, {"error": str(problem)})
         except (ValueError, RecursionError, TypeError):  # the node's answer is unusable
             return _json(502, {"error": "the node's answer cannot be read"})
+
+    async def _whole(self, request: Request, kept: CountedBytes) -> bytes:
+        data = bytearray()
+        while piece := await request.stream.read():
+            data += piece
+            kept.add(len(piece))
+            if len(data) > LONGEST:
+                request.stream.close()
+                raise Denied("body-too-large", "a request to the signer may have at most {most} bytes", most=LONGEST)
+            if self._bodies.spent:
+                request.stream.close()
+                raise Denied("body-too-large", "too much is being sent to the signer at the same time")
+        return bytes(data)
 
     async def _answer(self, request: Request, body: bytes) -> Response:
         match (request.method, request.target):
@@ -169,14 +187,11 @@ async def node_result(answer: Response) -> Any:
         raise ProviderError(-32603, f"the node did not answer: {text}") from None
 
 
-async def _whole(request: Request) -> bytes:
-    data = bytearray()
-    while piece := await request.stream.read():
-        data += piece
-        if len(data) > LONGEST:
-            request.stream.close()
-            raise Denied("body-too-large", "a request to the signer may have at most {most} bytes", most=LONGEST)
-    return bytes(data)
+def _refuse_pages(request: Request) -> None:
+    """Raises Denied for what a browser sends. A page that is open inside is not the agent, and browsers send some
+    requests to any host without asking it first: the page's site could spend what the policy allows."""
+    if "Origin" in request.headers or "Sec-Fetch-Site" in request.headers:
+        raise Denied("origin", "web pages get no signatures: only programs inside may ask")
 
 
 def _json(status: int, told: Any) -> Response:

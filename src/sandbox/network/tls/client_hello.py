@@ -7,6 +7,7 @@ not accepted as a ClientHello.
 from __future__ import annotations
 
 HANDSHAKE = b"\x16"  # the first byte of a handshake record: how every TLS connection begins
+OTHER_RECORDS = b"\x14\x15\x17\x18"  # the first bytes of records of all other types
 MAX_RECORD = 16384
 _CLIENT_HELLO = 1
 _SERVER_NAME, _ALPN = 0, 16
@@ -20,6 +21,12 @@ class ClientHello:
     def __init__(self, server_name: str | None = None, protocols: tuple[str, ...] = ()) -> None:
         self.server_name = server_name
         self.protocols = protocols
+
+
+def begins_record(data: bytes) -> bool:
+    """Whether the first two bytes of a connection are those of a TLS record, of any type. Some servers skip others
+    before the ClientHello (Go's skips alerts)."""
+    return data[:1] == HANDSHAKE or (data[:1] in OTHER_RECORDS and data[1:2] == b"\x03")
 
 
 def read_client_hello(data: bytes) -> ClientHello | None:

@@ -56,10 +56,11 @@ def _managed(server: Server, access: Access) -> Sandbox:
 async def browser(request: Request[Any, Any, Any], server: Server, access: Access) -> Endpoints:
     """Starts the browser, unless it is running."""
     sandbox = _managed(server, access)
-    await server.run(lambda: sandbox._browser.start())
+    chosen = sandbox._browser
+    await server.run(chosen.start)
     base = str(request.base_url).rstrip("/")
-    whole = f"{base.replace('http', 'ws', 1)}/api/sandbox/browser/devtools/browser/{sandbox._browser.id}"
-    return Endpoints(f"{base}/api/sandbox/browser", whole, f"{base}/screen.html#{sandbox.id}")
+    whole = f"{base.replace('http', 'ws', 1)}/api/sandbox/browser/devtools/browser/{chosen.id}"
+    return Endpoints(f"{base}/api/sandbox/browser", whole, f"{base}/screen.html#{chosen.runs_in or sandbox.id}")
 
 
 @get("/api/sandbox/browser/json/version", opt=EXEC)
