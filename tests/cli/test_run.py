@@ -356,6 +356,24 @@ def test_threads_are_not_loaded_until_there_is_one_to_start(tmp_path: Path) -> N
     assert imported & {"threading", "re", "enum", "argparse", "gettext"} == set()
 
 
+@pytest.mark.process_walls("a machine takes more to start")
+def test_a_profile_whose_login_nobody_has_made_yet_reads_no_credential_files(tmp_path: Path) -> None:
+    run = "from sandbox.cli.main import main; main(['run', '--profile', 'claude', '--', 'true'])"
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    home.mkdir()
+    for _ in range(2):  # as above
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-c", run], env={**os.environ, "HOME": str(home)},
+            cwd=project, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True,
+        )  # fmt: skip
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    heavy = {"asyncio", "ssl", "typing", "datetime", "hashlib", "urllib.parse", "sandbox.network.credentials.formats",
+             "sandbox.network.credentials.token_shapes", "sandbox.network.secrets.store"}  # fmt: skip
+    assert imported & heavy == set()
+    assert "sandbox.network.credentials.login" in imported
+
+
 def test_a_program_that_is_not_shown_says_why_and_what_shows_it(cli: Command, tmp_path: Path) -> None:
     tool = tmp_path / "elsewhere" / "bin" / "mytool"
     tool.parent.mkdir(parents=True)

@@ -155,7 +155,7 @@ class GateThread:
         from sandbox.network.tls.stored_authority import current
 
         self._generation = current()
-        if self._may_intercept():
+        if self._may_intercept() and not _only_logins(self):
             self.interception()  # reports mistakes in secrets and scripts before a tenant exists
         apart = self.network.ca_certificates or self.network.authority_certificate
         shown = None if apart else self._generation
@@ -376,3 +376,10 @@ def _compiled(network: Network) -> NetworkPolicy:
     if network.proxy_socket_hosts and network.proxy_socket is None:
         raise ConfigError("needs network.proxy_socket, the proxy's socket", path="network.proxy_socket_hosts")
     return NetworkPolicy(network)
+
+
+def _only_logins(gate: GateThread) -> bool:
+    """Whether logins are all that the gate intercepts for. They were checked when they were read; what else it takes
+    to intercept is loaded with the first connection."""
+    network = gate.network
+    return gate.logins is not None and not (network.secrets or network.policy_script or gate.hooks)

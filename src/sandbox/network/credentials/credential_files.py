@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
 
 from sandbox.config.home import home
 from sandbox.config.paths import is_beneath
@@ -16,6 +15,7 @@ from sandbox.errors import ConfigError
 from sandbox.guards.mount_in_namespace import GIVEN
 from sandbox.plan.mount_operations import Bind, Cover, Overlay, Tmpfs
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol

@@ -10,10 +10,10 @@ key                  what placeholders are derived from
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from sandbox.network.secrets.stored_key import directory
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from sandbox.network.secrets.field_paths import Keys
 
-MOST = 1024 * 1024  # bytes of a credential file
-
-
 class Leaf(NamedTuple):
     """A string in a file. `number` counts the strings at the same path, where a format allows several."""
 

@@ -2,33 +2,32 @@
 
 The person's file is authoritative. It is read again whenever it has changed, so a renewal by another sandbox or by the
 person's own program is seen at once; and it is read again under a lock before it is changed.
+
+A sandbox with credentials loads this when it starts. Most people have few of the files, so what reads them is loaded
+when there is one.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from typing import TYPE_CHECKING, Any
 
-from sandbox.config.variables import secret_word
 from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials import credential_store
-from sandbox.network.credentials.expiry import end_of, written_end
-from sandbox.network.credentials.formats import MOST, UnreadableCredentials, changed, leaves
 from sandbox.network.credentials.token import CredentialToken
-from sandbox.network.credentials.token_shapes import shaped
-from sandbox.network.credentials.visible_strings import has_no_token, is_reference, parted, suspect
 from sandbox.network.secrets.field_paths import has_wildcard, host_in, keys_of, matches, written
 from sandbox.network.secrets.stored_key import place
 from sandbox.policy.hosts import HostSet
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
     from sandbox.config.model import Credential, CredentialField
     from sandbox.network.credentials.formats import Leaf
     from sandbox.network.secrets.field_paths import Keys
 
+MOST = 1024 * 1024  # bytes of a credential file
 _SIGNIFICANT = 20  # characters; a shorter string of unknown meaning is hidden, but traffic is not searched for it
 Signature = tuple[int, int, int]
 
@@ -114,6 +113,8 @@ class Login:
         except OSError as problem:
             self.problem = Message("cannot read {file!r}: {reason}", file=source, reason=problem.strerror)
             return
+        from sandbox.network.credentials.formats import UnreadableCredentials, leaves
+
         try:
             text = data.decode() if len(data) <= MOST else "\0"
             self._take(text, leaves(text, self.entry.format))
@@ -129,6 +130,8 @@ class Login:
         return self._seen is not None
 
     def _take(self, text: str, found: list[Leaf]) -> None:
+        from sandbox.network.credentials.visible_strings import has_no_token, may_be_seen
+
         inside: dict[tuple[Keys, int], str] = {}
         here: set[tuple[Keys, int]] = set()
         for leaf in found:
@@ -139,7 +142,7 @@ class Login:
                 here.add(where)
                 inside[where] = instead
                 self._tokens[where] = token
-            elif field is None and not self._harmless(leaf):
+            elif field is None and not may_be_seen(leaf.keys, leaf.value, self.entry.keep):
                 inside[where] = self._hidden(leaf)
         for where, token in self._tokens.items():
             if where not in here:
@@ -152,6 +155,8 @@ class Login:
 
     def _token(self, leaf: Leaf, path: str, field: CredentialField) -> tuple[CredentialToken, str]:
         """The token that a string of the file is or contains, and that string with its placeholder."""
+        from sandbox.network.credentials.visible_strings import parted
+
         host = host_in(path, leaf.keys)
         value, before, after = leaf.value, "", ""
         if (url := parted(leaf.value)) is not None:
@@ -173,17 +178,9 @@ class Login:
     def _label(self, path: str) -> str:
         return f"{self.name}\0{path}"
 
-    def _harmless(self, leaf: Leaf) -> bool:
-        if leaf.value in ("", "true", "false") or is_reference(leaf.value):
-            return True
-        path = next((one for one in self.entry.keep if matches(one, leaf.keys)), None)
-        if path is None or any(suspect(word) for word in leaf.value.split()):
-            return False
-        # A wildcard also matches keys that its author did not know: those that are named like a secret stay hidden.
-        name = leaf.keys[-1].lower().replace("author", "")
-        return "*" not in keys_of(path)[-1] or not (secret_word(name) or "auth" in name)
-
     def _hidden(self, leaf: Leaf) -> str:
+        from sandbox.network.credentials.token_shapes import shaped
+
         path = f"{written(leaf.keys)}#{leaf.number}"
         placeholder = shaped(leaf.value, self._key, self._label(f"hidden\0{path}"))
         if len(leaf.value) >= _SIGNIFICANT and " " not in leaf.value and leaf.value.isascii():
@@ -194,6 +191,8 @@ class Login:
         """The file for tenants; None when there is none. Raises ConfigError when it cannot be made."""
         if not self.readable():
             return None
+        from sandbox.network.credentials.formats import UnreadableCredentials, changed
+
         try:
             return changed(self._text, self.entry.format, self._inside, comments=False)
         except UnreadableCredentials:
@@ -220,6 +219,8 @@ class Login:
         """A token from an answer of the token endpoint at `host` that belongs to no field of the file. It may go where
         the entry's other tokens may. Returns its placeholder."""
         import hmac
+
+        from sandbox.network.credentials.token_shapes import shaped
 
         digest = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256").hex()
         placeholder = shaped(value, self._key, self._label(f"answer\0{digest}"))
@@ -254,20 +255,23 @@ class Login:
 
         `sent`: the refresh token that was sent for them; None for a login made inside. Raises OSError,
         UnreadableCredentials."""
+        from sandbox.network.credentials.formats import changed
+        from sandbox.network.credentials.renewals import around, newer_there
+
         target = self._target(sent)
         try:
             with open(target, encoding="utf-8") as file:
                 text = file.read(MOST)
         except FileNotFoundError:
             text = ""
-        if sent is not None and _newer_there(self.entry, text, sent, answer):
+        if sent is not None and newer_there(self.entry, text, sent, answer):
             self._seen = None
             return self.load()
         change: dict[tuple[Keys, int], Any] = {}
         for path, field in self.entry.tokens.items():
             if field.kind in new and not has_wildcard(path):
                 change[keys_of(path), 0] = new[field.kind]
-        change |= _around(self.entry, answer)
+        change |= around(self.entry, answer)
         credential_store.save(
             target, changed(text, self.entry.format, change), self._cover if target == self.file else None
         )
@@ -280,12 +284,6 @@ class Login:
         return self.source() or self.store
 
 
-def written_end_number(end: float, how: str) -> float:
-    """An expiry time as a number in the file's unit; infinite when the file does not write it as a number."""
-    found = written_end(end, how)
-    return float(found) if isinstance(found, int | float) else float("inf")
-
-
 def _signature(now: os.stat_result) -> Signature:
     """A value that differs when a file has changed."""
     return now.st_ino, now.st_size, now.st_mtime_ns
@@ -293,36 +291,3 @@ def _signature(now: os.stat_result) -> Signature:
 
 def _listed(data: object) -> list[object]:
     return data if isinstance(data, list) else []
-
-
-def _around(entry: Credential, answer: Mapping[str, Any]) -> dict[tuple[Keys, int], Any]:
-    """What else the file says about its tokens: expiry, time of renewal, scope."""
-    refresh = entry.refresh
-    change: dict[tuple[Keys, int], Any] = {}
-    end = end_of(answer)
-    if refresh.expires and end is not None:
-        change[keys_of(refresh.expires), 0] = written_end(end, refresh.expires_as)
-    if refresh.refreshed:
-        change[keys_of(refresh.refreshed), 0] = written_end(time.time(), "iso")
-    if refresh.scope and isinstance(answer.get("scope"), str):
-        change[keys_of(refresh.scope), 0] = answer["scope"].split()
-    return change
-
-
-def _newer_there(entry: Credential, text: str, sent: str, answer: Mapping[str, Any]) -> bool:
-    """Whether another program has renewed the tokens meanwhile, and its tokens last longer."""
-    from sandbox.network.credentials.formats import value_at
-
-    path = next((one for one, field in entry.tokens.items() if field.kind == "refresh"), None)
-    if path is None or entry.refresh.expires is None or not text:
-        return False
-    there = value_at(text, entry.format, keys_of(path))
-    ends = value_at(text, entry.format, keys_of(entry.refresh.expires))
-    ours = end_of(answer)
-    return (
-        isinstance(there, str)
-        and there != sent
-        and isinstance(ends, int | float)
-        and ours is not None
-        and ends > written_end_number(ours, entry.refresh.expires_as)
-    )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials.login import Login
-from sandbox.network.credentials.token_shapes import shaped
 from sandbox.network.secrets.held_secret import HeldSecret, HeldToken
 from sandbox.network.secrets.sources import check
 from sandbox.network.secrets.stored_key import placeholder_key
 from sandbox.policy.hosts import HostSet
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -71,12 +70,8 @@ class Logins:
 
     def _add_variable(self, login: Login, variable: str, secret: Secret, key: bytes) -> None:
         """A variable that has no value here is not set inside. A program is run only when the file has no token."""
-        from shutil import which
-
-        from sandbox.network.secrets.programs import safe_path
-
         if secret.from_command is not None and (
-            any(token.value for token in login.tokens()) or which(secret.from_command[0], path=safe_path()) is None
+            any(token.value for token in login.tokens()) or not _installed(secret.from_command[0])
         ):
             return
         label = f"{login.name}\0${variable}"
@@ -91,6 +86,8 @@ class Logins:
             return
         if one.value is None:
             return
+        from sandbox.network.credentials.token_shapes import shaped
+
         one.placeholder = (secret.placeholder or shaped(one.value.decode(), key, label)).encode()
         self._variables.append(one)
         self.environment[variable] = one.placeholder.decode()
@@ -181,3 +178,11 @@ class Logins:
     def values(self) -> list[str]:
         """Every current value, for callers that must not show one."""
         return [one.value.decode() for one in self.held() if one.value is not None]
+
+
+def _installed(program: str) -> bool:
+    from shutil import which
+
+    from sandbox.network.secrets.programs import safe_path
+
+    return which(program, path=safe_path()) is not None

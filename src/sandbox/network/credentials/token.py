@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sandbox.errors import Message
-from sandbox.network.credentials.token_shapes import shaped
 from sandbox.network.secrets.sources import unusable
 from sandbox.policy.hosts import HostSet
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -45,6 +43,8 @@ class CredentialToken:
 
     def has(self, value: str, key: bytes) -> None:
         """Sets its value."""
+        from sandbox.network.credentials.token_shapes import shaped
+
         placeholder = shaped(value, key, self.label).encode()
         if placeholder not in self.placeholders:
             self.placeholders = [*self.placeholders, placeholder][-MOST_PLACEHOLDERS:]

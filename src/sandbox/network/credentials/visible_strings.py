@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from sandbox.config.variables import secret_value
+from sandbox.config.variables import secret_value, secret_word
 from sandbox.network.credentials.token_shapes import looks_like_token
+from sandbox.network.secrets.field_paths import keys_of, matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sandbox.network.secrets.field_paths import Keys
 
 # As programs read it: the last `@` before the path ends the name and password.
 _URL = re.compile(r"([a-z][a-z0-9+.-]*://)(?:([^/\s?#]*)@)?([^/\s?#@]*)((?:[/?#]\S*)?)", re.IGNORECASE)
@@ -43,6 +49,18 @@ def is_address(value: str) -> bool:
     """Whether `value` is a URL that holds nothing secret: no name, no password, and no part that may be a key."""
     url = _URL.fullmatch(value)
     return url is not None and url[2] is None and not _has_key(url[4])
+
+
+def may_be_seen(keys: Keys, value: str, kept: Iterable[str]) -> bool:
+    """Whether tenants may see a string of the file that is no token. `kept` are the paths that its entry names."""
+    if value in ("", "true", "false") or is_reference(value):
+        return True
+    path = next((one for one in kept if matches(one, keys)), None)
+    if path is None or any(suspect(word) for word in value.split()):
+        return False
+    # A wildcard also matches keys that its author did not know: those that are named like a secret stay hidden.
+    name = keys[-1].lower().replace("author", "")
+    return "*" not in keys_of(path)[-1] or not (secret_word(name) or "auth" in name)
 
 
 def is_reference(value: str) -> bool:

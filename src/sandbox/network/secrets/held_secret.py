@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 from sandbox.errors import ConfigError, Denied
 from sandbox.network.secrets.missing_value import Missing
 from sandbox.network.secrets.sources import check, read
 from sandbox.policy.hosts import HostSet
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    from typing import Protocol
 
     from sandbox.config.model import Secret
     from sandbox.network.credentials.token import CredentialToken
 
+    class Held(Protocol):
+        """One placeholder and what it stands for."""
+
+        name: str
+        setting: str  # in messages and as a rule
+        placeholder: bytes
+        hosts: HostSet
+        places: frozenset[str]
+        endpoint_only: bool  # sent only to a token endpoint, by `credentials/token_endpoint.py`
+
+        @property
+        def value(self) -> bytes | None: ...
+
+        @property
+        def why(self) -> str | None:
+            """Why there is no value."""
+
+        async def ready(self) -> bool:
+            """Renews the value if that is due. Returns whether it has changed."""
+
+
 RULE = "network.secrets"
 RETRY = 30.0  # seconds until a source that failed is asked again
 EARLY, EARLY_PART = 60.0, 0.2  # seconds before its end that a value is renewed; the last part of a shorter life
-
-
-class Held(Protocol):
-    """One placeholder and what it stands for."""
-
-    name: str
-    setting: str  # in messages and as a rule
-    placeholder: bytes
-    hosts: HostSet
-    places: frozenset[str]
-    endpoint_only: bool  # sent only to a token endpoint, by `credentials/token_endpoint.py`
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def why(self) -> str | None:
-        """Why there is no value."""
-
-    async def ready(self) -> bool:
-        """Renews the value if that is due. Returns whether it has changed."""
 
 
 class HeldSecret:
