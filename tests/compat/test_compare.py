@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -54,7 +55,7 @@ def test_the_results_are_read_from_what_the_suites_print(compat: ModuleType) -> 
 
 @pytest.mark.parametrize("module", QUICK)
 def test_what_passes_outside_passes_inside(compat: ModuleType, module: str, capfd: pytest.CaptureFixture[str]) -> None:
-    if compat.ended([compat.PYTHON, "-c", f"import test.{module}"], "/", open("/dev/null", "wb"), 30) != 0:
+    if subprocess.run([compat.PYTHON, "-c", f"import test.{module}"], capture_output=True, check=False).returncode:
         pytest.skip("the system's Python has no test suite")
     assert compat.compare("cpython", [module], 300) == 0
     assert "nothing was compared" not in capfd.readouterr().out
