@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sandbox import Sandbox
 from tests.sandboxes import home, program
 
 __all__ = ["home"]
@@ -519,6 +520,43 @@ def test_the_hook_is_installed_once_beside_what_is_there_and_taken_out_again(pro
     assert subprocess.run(status, cwd=project, capture_output=True, check=False).returncode == 0
     subprocess.run([*program(), "hook", "uninstall"], cwd=project, check=True, capture_output=True)
     assert json.loads(file.read_text()) == {"model": "opus", "hooks": {"Stop": [], "PreToolUse": [other]}}
+
+
+@pytest.mark.parametrize("action", ["install", "uninstall"])
+@pytest.mark.parametrize("link", [".claude", ".claude/settings.json"])
+def test_installing_neither_reads_nor_writes_through_a_link_that_a_tenant_left(
+    project: Path, tmp_path: Path, action: str, link: str
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    hook = {"hooks": [{"type": "command", "command": "/x/python -I -m sandbox hook pre-tool-use || exit 2"}]}
+    (theirs / "settings.json").write_text(json.dumps({"token": "hunter2-of-mine", "hooks": {"PreToolUse": [hook]}}))
+    before = (theirs / "settings.json").read_text()
+    leads = theirs if link == ".claude" else theirs / "settings.json"
+    with Sandbox({"filesystem": {"root": str(project)}}) as sandbox:
+        assert sandbox.exec(["sh", "-c", 'mkdir -p "${1%/*}"; ln -sfn "$0" "$1"', str(leads), f"./{link}"]).ok
+    done = subprocess.run([*program(), "hook", action], cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "is a symbolic link" in done.stderr
+    assert (theirs / "settings.json").read_text() == before and os.listdir(theirs) == ["settings.json"]
+    assert (project / link).is_symlink()
+
+
+def test_status_shows_a_planted_command_without_letting_it_act_on_the_terminal(project: Path) -> None:
+    (project / ".claude").mkdir()
+    planted = "/x\x1b]0;title\x07 sandbox hook pre-tool-use || exit 2"
+    hook = {"hooks": [{"type": "command", "command": planted}]}
+    (project / ".claude" / "settings.json").write_text(json.dumps({"hooks": {"PreToolUse": [hook]}}))
+    done = subprocess.run([*program(), "hook", "status"], cwd=project, capture_output=True, text=True, check=False)
+    assert "\\x1b]0;title" in done.stdout and "\x1b" not in done.stdout
+
+
+def test_settings_that_never_end_hold_nothing_up(project: Path) -> None:
+    (project / ".claude").mkdir()
+    os.mkfifo(project / ".claude" / "settings.json")
+    done = subprocess.run(
+        [*program(), "hook", "status"], cwd=project, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode != 0 and "is not a regular file" in done.stderr
 
 
 def test_a_blocked_file_that_a_command_moved_or_linked_stays_out_of_reach_of_file_tools(project: Path) -> None:

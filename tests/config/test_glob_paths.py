@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sandbox.config.glob_paths import matches
+import pytest
+
+from sandbox.config.glob_paths import matches, means
 from sandbox.config.model import Filesystem
 from sandbox.guards.search import search
 from sandbox.layout.paths import expanded
@@ -44,3 +46,22 @@ def test_a_file_that_is_reached_only_by_a_link_into_what_tenants_see_is_denied(t
     (project / "link").symlink_to(other)
     filesystem = Filesystem(root=str(project), deny_read=["**/private"])
     assert list(search(filesystem, [str(project), str(other)]).found.masks) == [f"{other}/private"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["*", "*/b", "**", "a/**", "**/b", "**/b/*", "a/**/c", "**/*.x", "**/**/c", "a/?", "a/[bc]", "**/b/**", "a/b/c*/*"],
+)
+def test_whether_a_glob_means_one_path_agrees_with_all_that_it_means(tmp_path: Path, pattern: str) -> None:
+    for name in ("a/b/c", "a/b/c.x/d", "b/b/b", "c.x", ".h/b/c", "a/c/b/c"):
+        (tmp_path / name).mkdir(parents=True)
+    everything = [str(tmp_path), *map(str, tmp_path.rglob("*"))]
+    spelled = f"{tmp_path}/{pattern}"
+    assert {path for path in everything if means(spelled, path)} == set(matches(spelled))
+
+
+def test_a_link_in_the_literal_part_is_resolved(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert means(f"{tmp_path}/link/*.x", f"{tmp_path}/real/a.x")
+    assert not means(f"{tmp_path}/link/*.x", f"{tmp_path}/realer/a.x")

@@ -110,6 +110,48 @@ def test_saving_by_rename_as_editors_do_does_not_uncover(project: Path) -> None:
             assert watched.hidden(project / ".env"), turn
 
 
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("private.txt", "private.txt"),
+        ("sub/deep/private.txt", "sub/deep"),
+        ("sub/deep/private.txt", "sub/*/private.txt"),
+        ("sub/deep/more/private.txt", "sub/**/private.txt"),
+        ("sub/private.db", "**/*.db"),
+        ("data/private.txt", "data"),
+    ],
+)
+@pytest.mark.parametrize("how", ["made", "saved by renaming"])
+def test_what_deny_read_names_is_covered_when_it_appears(project: Path, name: str, entry: str, how: str) -> None:
+    path = project / name
+    (project / "data" / "public").mkdir(parents=True)
+    if how != "made":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("old")
+    with Watched(project, deny_read=[entry], allow_read=["data/public"]) as watched:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (path.parent / "4913").write_text(SECRET)
+        os.rename(path.parent / "4913", path)
+        watched.sandbox._guard.catch_up(60)
+        assert SECRET not in watched.sandbox.exec(["cat", str(path)]).stdout
+        (project / "data" / "public" / "x").write_text("for everybody")
+        watched.sandbox._guard.catch_up(60)
+        assert watched.sandbox.exec("cat data/public/x").stdout == "for everybody"
+
+
+def test_the_file_of_a_secret_is_covered_when_it_is_renewed(project: Path) -> None:
+    token = project / "sub" / "token"
+    token.write_text("old-and-long-enough")
+    secret = {"from_file": str(token), "hosts": ["host.example"]}
+    config = {"filesystem": {"root": str(project)}, "network": {"secrets": {"TOKEN": secret}}}
+    with Sandbox(config) as sandbox:
+        assert sandbox._guard.wait_until_watching(60)
+        (project / "sub" / "renewed").write_text(SECRET)
+        os.rename(project / "sub" / "renewed", token)
+        sandbox._guard.catch_up(60)
+        assert SECRET not in sandbox.exec("cat sub/token").stdout
+
+
 def test_a_directory_with_blocked_files_moved_in_is_covered(project: Path, tmp_path: Path) -> None:
     deep = tmp_path / "elsewhere" / "a" / "b"
     deep.mkdir(parents=True)
@@ -381,7 +423,9 @@ def test_a_search_that_fails_ends_the_sandbox(project: Path, monkeypatch: pytest
 
     with Watched(project) as watched:
         monkeypatch.setattr(Scanner, "look", stumbles)
-        watched.sandbox._guard._watching._masks._hear([(None, False)])  # as when the kernel's queue has run over
+        watching = watched.sandbox._guard._watching
+        assert watching is not None and watching._masks is not None
+        watching._masks._hear([(None, False)])  # as when the kernel's queue has run over
         with pytest.raises(SandboxClosed):
             while True:
                 watched.sandbox.exec("true")

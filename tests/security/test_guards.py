@@ -50,6 +50,18 @@ def test_a_hard_link_to_a_blocked_file_shows_nothing(project: Path) -> None:
         assert SECRET not in everything(sandbox)
 
 
+@pytest.mark.parametrize("rule", ["a pattern", "deny_read"])
+def test_a_hard_link_to_a_file_in_a_blocked_directory_shows_nothing(project: Path, rule: str) -> None:
+    hidden = project / (".aws" if rule == "a pattern" else "private") / "deep"
+    hidden.mkdir(parents=True)
+    (hidden / "config").write_text(SECRET)
+    (project / "sub" / "more").mkdir(parents=True)
+    os.link(hidden / "config", project / "sub" / "more" / "notes.txt")
+    with within(project, deny_read=["private"]) as sandbox:
+        assert "Permission denied" in sandbox.exec("cat sub/more/notes.txt").stderr
+        assert SECRET not in everything(sandbox)
+
+
 def test_moving_what_is_around_a_blocked_file_does_not_uncover_it(project: Path) -> None:
     (project / "a" / "b").mkdir(parents=True)
     (project / "a" / "b" / ".env").write_text(SECRET)

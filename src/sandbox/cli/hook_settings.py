@@ -12,7 +12,9 @@ import os
 import shlex
 import sys
 
+from sandbox.cli.output import shown
 from sandbox.config.atomic_write import write_whole
+from sandbox.config.files import read_text
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
 
@@ -43,11 +45,11 @@ def claude_settings(project: str) -> list[dict[str, Any]]:
     return [read(name) for name in names if os.path.exists(name)]
 
 
-def read(file: str) -> dict[str, Any]:
-    """One settings file. Raises SandboxError."""
+def read(file: str, *, links: bool = True) -> dict[str, Any]:
+    """One settings file, {} if there is none. `links`: whether it and its directory may be symbolic links. Raises
+    SandboxError."""
     try:
-        with open(file, encoding="utf-8") as opened:
-            settings = json.load(opened)
+        settings = json.loads(text) if (text := read_text(file, links=links)) is not None else {}
     except (ValueError, RecursionError) as problem:
         raise SandboxError("{file} is not valid JSON: {problem}", file=file, problem=problem) from None
     if not isinstance(settings, dict):
@@ -127,7 +129,7 @@ def install(everywhere: bool, options: Sequence[str]) -> int:
             own=own,
         )
     file = settings_file(everywhere)
-    before = read(file) if os.path.exists(file) else {}
+    before = _read_to_change(everywhere)
     after = _without_ours(before)
     hooks = after.setdefault("hooks", {})
     started = shlex.join(program())
@@ -155,7 +157,7 @@ def install(everywhere: bool, options: Sequence[str]) -> int:
 def uninstall(everywhere: bool) -> int:
     """Removes every version of the hook."""
     file = settings_file(everywhere)
-    before = read(file) if os.path.exists(file) else {}
+    before = _read_to_change(everywhere)
     after = _without_ours(before)
     if after == before:
         print(_("there is no hook in {file}").format(file=file))
@@ -171,17 +173,23 @@ def status() -> int:
     for everywhere in (False, True):
         file = settings_file(everywhere)
         found = [
-            command for event, command in _ours(read(file) if os.path.exists(file) else {}) if event == "PreToolUse"
+            command for event, command in _ours(read(file)) if event == "PreToolUse"
         ]
         for command in found:
             sound = command.endswith("|| exit 2") and command.startswith(("/", "'/"))
             well = well or sound
-            print(f"{file}: {command}")
+            print(f"{shown(file)}: {shown(command)}")
             if not sound:
                 print(_("  an older version, which allows calls when it fails; run `sandbox hook install` again"))
     if not well:
         print(_("no hook is installed here"), file=sys.stderr)
     return 0 if well else 1
+
+
+def _read_to_change(everywhere: bool) -> dict[str, Any]:
+    """The settings that are about to be written again. A tenant may have made a project's a link: to a file of the
+    person's, whose content would then be in the project, or to a directory in which we would write."""
+    return read(settings_file(everywhere), links=everywhere)
 
 
 def _save(file: str, settings: dict[str, Any]) -> None:

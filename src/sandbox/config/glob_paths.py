@@ -30,6 +30,30 @@ def matches(pattern: str, enter: Callable[[str], bool] | None = None) -> Iterato
     return search.run()
 
 
+def means(pattern: str, path: str) -> bool:
+    """Whether an absolute pattern means this path, by its text, and with the pattern's literal part resolved."""
+    parts = pattern.split("/")
+    first = next((index for index, part in enumerate(parts) if any(sign in part for sign in SIGNS)), len(parts))
+    base = os.path.realpath("/".join(parts[:first]) or "/")
+    if path != base and not path.startswith(f"{base.rstrip('/')}/"):
+        return False
+    return _fits(parts[first:], [name for name in path[len(base) :].split("/") if name])
+
+
+def _fits(parts: list[str], names: list[str]) -> bool:
+    """Whether the parts of a pattern mean these names, one by one: as `matches` does."""
+    from fnmatch import fnmatchcase
+
+    reached = {0}  # how many parts the names so far may have used up
+    for name in names:
+        reached |= {at + 1 for at in reached if at < len(parts) and parts[at] == "**"}
+        again = {at for at in reached if at < len(parts) and parts[at] == "**"}
+        reached = again | {at + 1 for at in reached if at < len(parts) and fnmatchcase(name, parts[at])}
+    while any(at < len(parts) and parts[at] == "**" and at + 1 not in reached for at in reached):
+        reached |= {at + 1 for at in reached if at < len(parts) and parts[at] == "**"}
+    return len(parts) in reached
+
+
 class _Search:
     def __init__(self, parts: list[str], enter: Callable[[str], bool] | None) -> None:
         self._parts = parts

@@ -63,7 +63,7 @@ class Covering:
         self.found = found
         self.blocked_before = blocked_before
         self.inodes: dict[tuple[int, int], str] = {}  # blocked files with more hard links than were found
-        self.allowed_back = [self._absolute(path) for path in filesystem.allow_read]
+        self.allowed_back = [self.absolute(path) for path in filesystem.allow_read]
 
     def visible(self, path: str) -> bool:
         """Whether it lies under one of the roots."""
@@ -77,9 +77,25 @@ class Covering:
         if info is None:
             return
         mask.inode = info.st_ino
+        if is_dir:
+            self._note_links_in(path, rule)
         fresh = self.blocked_before is None or self.blocked_before.add(path, info, rule, named)
         if fresh and not is_dir and info.st_nlink > 1:
             self.inodes[info.st_dev, info.st_ino] = rule
+
+    def _note_links_in(self, directory: str, rule: str) -> None:
+        """Notes the files in a covered directory that have more names: these may be outside it."""
+        waiting = [directory]
+        while waiting:
+            try:
+                with os.scandir(waiting.pop()) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+                        elif (info := entry.stat(follow_symlinks=False)).st_nlink > 1:
+                            self.inodes[info.st_dev, info.st_ino] = rule
+            except OSError:
+                continue  # gone since, or nobody can list it
 
     def cover_target(self, link: str, pattern: str) -> None:
         """Covers what a blocked link points to: that is the secret, whatever its name."""
@@ -119,7 +135,7 @@ class Covering:
                 self.found.frozen.update(
                     (root, None) for root in self.roots if is_beneath(root, os.path.realpath(place))
                 )
-            held = placeholder_of(self._absolute(path)) if self.filesystem.show_host else None
+            held = placeholder_of(self.absolute(path)) if self.filesystem.show_host else None
             if held is not None and self.visible(held):
                 self.found.frozen[held] = None
                 self.pin(os.path.dirname(held))
@@ -146,7 +162,7 @@ class Covering:
                 yield candidate, real
 
     def _matches(self, path: str) -> Iterator[str]:
-        absolute = self._absolute(path)
+        absolute = self.absolute(path)
         if not any(sign in path for sign in "*?["):
             return iter([absolute])
         from sandbox.config.glob_paths import matches
@@ -168,7 +184,8 @@ class Covering:
             self.cover(place, True, "the sandbox's own")
             self.pin(os.path.dirname(place))
 
-    def _absolute(self, path: str) -> str:
+    def absolute(self, path: str) -> str:
+        """An entry of the configuration as a path."""
         return os.path.abspath(os.path.join(self.filesystem.root, os.path.expanduser(path)))
 
 

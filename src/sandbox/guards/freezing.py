@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from _functools import partial
 
 from sandbox.guards.git_directories import TrustedGit, beneath, common_directory, is_repository
 from sandbox.guards.git_marker import Baseline, identity
@@ -28,9 +29,16 @@ if TYPE_CHECKING:
 
 
 def freeze_repositories(
-    covers: Covers, visible: Sequence[str], repositories: Repositories | None, protected: dict[str, None]
+    covers: Covers,
+    visible: Sequence[str],
+    repositories: Repositories | None,
+    protected: dict[str, None],
+    *,
+    keep_settings: bool = True,
 ) -> None:
-    """Freezes what git and shells of the host trust in `visible`; notes it in `repositories` where tenants write."""
+    """Freezes what git and shells of the host trust in `visible`; notes it in `repositories` where tenants write.
+
+    `keep_settings`: whether tenants may not write `.git/config`."""
     found = [one for one in covers.heads if is_repository(one)]
     entered = [one for one in covers.frozen if os.path.basename(one) in ENTERED]
     trusted = TrustedGit()
@@ -53,20 +61,27 @@ def freeze_repositories(
     for path in further_names(covers.frozen, covers.directories):
         covers.frozen[path] = None
     if repositories is not None:
-
-        def baseline(root: str) -> Baseline:
-            made = Baseline(root)
-            inside = [root]
-            made.repositories = {one: identity(one) for one in found if beneath(one, inside)}
-            made.links = _links_in(made.repositories, covers.links)
-            made.git_files = {one: None for one in covers.git_files if beneath(one, inside)}
-            made.protected = {one: None for one in protected if beneath(one, inside)}
-            made.trusted.absent = {one: None for one in trusted.absent if beneath(one, inside)}
-            made.trusted.links = {one: target for one, target in trusted.links.items() if beneath(one, inside)}
-            made.trusted.commands = trusted.commands
-            return made
-
+        if not keep_settings:
+            trusted.configs = {one: state for one, state in trusted.configs.items() if not one.endswith("/.git/config")}
+        baseline = partial(_baseline, covers, found, trusted, protected)
         repositories.trust(baseline, covers.directories, found, trusted.hooked)
+
+
+def _baseline(
+    covers: Covers, found: Sequence[str], trusted: TrustedGit, protected: dict[str, None], root: str
+) -> Baseline:
+    """What is there in the tree `root`."""
+    made = Baseline(root)
+    inside = [root]
+    made.repositories = {one: identity(one) for one in found if beneath(one, inside)}
+    made.links = _links_in(made.repositories, covers.links)
+    made.git_files = {one: None for one in covers.git_files if beneath(one, inside)}
+    made.protected = {one: None for one in protected if beneath(one, inside)}
+    made.trusted.absent = {one: None for one in trusted.absent if beneath(one, inside)}
+    made.trusted.links = {one: target for one, target in trusted.links.items() if beneath(one, inside)}
+    made.trusted.configs = {one: state for one, state in trusted.configs.items() if beneath(one, inside)}
+    made.trusted.commands, made.trusted.settings = trusted.commands, trusted.settings
+    return made
 
 
 def _sourced(entered: Sequence[str]) -> list[str]:

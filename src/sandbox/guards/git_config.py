@@ -67,6 +67,14 @@ class UnreadableConfig(ValueError):
     """git would not accept this as a configuration, or we cannot be sure how it would read it."""
 
 
+def digest(entry: Entry) -> str:
+    """Identifies a setting without showing it: some have passwords."""
+    from hashlib import sha256
+
+    name, value = entry
+    return sha256(f"{name}\0{'=' if value is not None else ''}{value or ''}".encode("latin-1")).hexdigest()
+
+
 def parse(data: bytes) -> list[Entry]:
     """Every setting, in order. Raises UnreadableConfig."""
     if len(data) > MOST or b"\0" in data:

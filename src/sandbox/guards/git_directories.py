@@ -37,13 +37,15 @@ OWN_DIRECTORIES = frozenset((
 class TrustedGit:
     """What the host's git used before any tenant ran, and what must therefore stay unchanged."""
 
-    __slots__ = ("frozen", "absent", "links", "commands", "hooked")
+    __slots__ = ("frozen", "absent", "links", "commands", "hooked", "configs", "settings")
 
     def __init__(self) -> None:
         self.frozen: dict[str, None] = {}  # files and directories that are there
         self.absent: dict[str, None] = {}  # names that git looks for and that do not exist
         self.links: dict[str, str] = {}  # symbolic links on paths to trusted files, and their targets
         self.commands: dict[str, None] = {}  # `exec` lines of rebases that are under way
+        self.configs: dict[str, str] = {}  # those of `frozen` that are configurations, each with its state
+        self.settings: dict[str, None] = {}  # what is in them and is not known to be harmless, by digest
         self.hooked: dict[str, None] = {}  # files that hooks name and that do not exist: an installation may make them
 
 
@@ -69,6 +71,32 @@ def work_tree_of(repository: str, path: str, is_git_file: Callable[[str], bool])
 def beneath(path: str, tops: Sequence[str]) -> bool:
     """Whether `path` is one of `tops` or lies in one."""
     return any(path == top or path.startswith(f"{top.rstrip('/')}/") for top in tops)
+
+
+def state_of(path: str) -> str:
+    """Identifies a file as it is now; empty if there is none."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return ""
+    return f"{info.st_ino}:{info.st_ctime_ns}"
+
+
+def is_another(path: str, state: str) -> bool:
+    """Whether there is something at `path` now that is not the file that had this state. A change of that file itself
+    does not count: no tenant could make it."""
+    now = state_of(path)
+    if now in ("", state):
+        return False
+    number, _, changed = state.partition(":")
+    if now.partition(":")[0] != number:
+        return True
+    from sandbox.guards.birth_time import born  # a new file may have the number of the one that was removed
+
+    try:
+        return born(path) > int(changed)
+    except OSError:
+        return False  # gone since
 
 
 def content(path: str, most: int = MOST) -> bytes | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.guards.git_config import MOST, UnreadableConfig, harmless, parse, split
+from sandbox.guards.git_config import MOST, UnreadableConfig, digest, harmless, parse, split
 from sandbox.guards.git_directories import (
     CONFIGS,
     DEEP,
@@ -20,6 +20,7 @@ from sandbox.guards.git_directories import (
     first_line,
     personal_files,
     read_config,
+    state_of,
     text_of,
 )
 
@@ -67,9 +68,13 @@ class Examination:
     def configuration(self, path: str, depth: int) -> list[Entry]:
         """The settings of a file and of those that it includes."""
         self.place(path)
+        if path in self.trusted.frozen:
+            self.trusted.configs[path] = state_of(path)
         entries: list[Entry] = []
         for name, value in read_config(path) or ():
             entries.append((name, value))
+            if path in self.trusted.configs and not harmless((name, value)):
+                self.trusted.settings[digest((name, value))] = None
             section, _, key = split(name)
             if section in ("include", "includeif") and key == "path" and value and depth < DEEP:
                 entries += self.configuration(as_path(value, os.path.dirname(path)), depth + 1)

@@ -46,7 +46,8 @@ class Baseline:
         made.protected = dict.fromkeys(map(new, self.protected))
         made.trusted.absent = dict.fromkeys(map(new, self.trusted.absent))
         made.trusted.links = {new(path): target for path, target in self.trusted.links.items()}
-        made.trusted.commands = self.trusted.commands
+        made.trusted.configs = {new(path): state for path, state in self.trusted.configs.items()}
+        made.trusted.commands, made.trusted.settings = self.trusted.commands, self.trusted.settings
         return made
 
     def encode(self) -> bytes:
@@ -55,6 +56,7 @@ class Baseline:
         records += [("F", path) for path in self.git_files] + [("A", path) for path in trusted.absent]
         records += [("L", *one) for one in trusted.links.items()] + [("C", line) for line in trusted.commands]
         records += [("P", path) for path in self.protected] + [("S", *one) for one in self.links.items()]
+        records += [("T", *one) for one in trusted.configs.items()] + [("D", digest) for digest in trusted.settings]
         return b"".join(b"\0".join(map(os.fsencode, one)) + b"\0\0" for one in records)
 
     @classmethod
@@ -72,9 +74,12 @@ class Baseline:
                 made.trusted.links[first] = rest[0]
             elif kind == "S":
                 made.links[first] = rest[0]
+            elif kind == "T":
+                made.trusted.configs[first] = rest[0]
             else:
-                into = {"F": made.git_files, "A": made.trusted.absent, "C": made.trusted.commands, "P": made.protected}
-                into[kind][first] = None
+                trusted = made.trusted
+                into = {"F": made.git_files, "A": trusted.absent, "C": trusted.commands, "P": made.protected}
+                (into | {"D": trusted.settings})[kind][first] = None
         return made if made.root else None
 
 

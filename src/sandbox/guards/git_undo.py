@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from sandbox.guards.git_config import MOST, UnreadableConfig, harmless, parse, written
+from sandbox.guards.git_config import MOST, UnreadableConfig, digest, harmless, parse, written
 from sandbox.guards.git_directories import (
     CONFIGS,
     OPTIONS,
@@ -88,7 +88,13 @@ class Neutralise:
             if runs_a_path(f"{directory}/{name}"):
                 self.aside(f"{directory}/{name}")
 
-    def _config(self, place: int, directory: str, name: str) -> list[Entry]:
+    def settings(self, path: str, trusted: Collection[str]) -> None:
+        """Takes out of a configuration that somebody replaced what is neither harmless nor among the digests
+        `trusted`."""
+        directory, name = os.path.split(path)
+        self._around(path, lambda place: self._config(place, directory, name, trusted))
+
+    def _config(self, place: int, directory: str, name: str, trusted: Collection[str] = ()) -> list[Entry]:
         try:
             info = os.lstat(name, dir_fd=place)
         except OSError:
@@ -103,6 +109,8 @@ class Neutralise:
         elif stat.S_ISDIR(info.st_mode):
             return []  # git cannot read it
         kept = [one for one in entries or () if harmless(one) or self._own_tree(one, directory)]
+        if trusted:
+            kept = [one for one in entries or () if one in kept or digest(one) in trusted]
         if entries is None or len(kept) != len(entries):
             self._replace(place, directory, name, written(kept) or EMPTY)
         elif info.st_nlink > 1 and not _write(place, name, content(path) or b""):
@@ -181,30 +189,17 @@ class Neutralise:
         if target is not None and beneath(target, self.roots):
             self.waiting.append(target)
             return
-        try:
-            place = open_in_place(os.path.dirname(path))
-        except OSError:
-            if os.path.lexists(path):
-                self.tell(path, "")
-            return
-        try:
-            self._aside(place, os.path.dirname(path), os.path.basename(path))
-        finally:
-            os.close(place)
+        directory, name = os.path.split(path)
+        self._around(path, lambda place: self._aside(place, directory, name))
 
     def rebase(self, directory: str, before: Collection[str]) -> None:
         """Removes commands from a trusted repository's rebase that were not there before."""
-        try:
-            place = open_in_place(directory)
-        except OSError:
-            if os.path.lexists(directory):
-                self.tell(directory, "")
-            return
-        try:
+
+        def clean(place: int) -> None:
             self._linked(place, directory)
             self._todo(place, directory, before)
-        finally:
-            os.close(place)
+
+        self._around(f"{directory}/.", clean)
         self._strategy(directory)
 
     def _linked(self, place: int, directory: str) -> None:
@@ -231,6 +226,18 @@ class Neutralise:
 
     def aside(self, path: str) -> None:
         """Moves aside whatever is at a path where nothing may be, except for harmless settings."""
+        directory, name = os.path.split(path)
+
+        def move(place: int) -> None:
+            if name == "config.worktree":  # of `git sparse-checkout`, perhaps on the host
+                self._config(place, directory, name)
+            elif os.path.lexists(f"/proc/self/fd/{place}/{name}"):
+                self._aside(place, directory, name)
+
+        self._around(path, move)
+
+    def _around(self, path: str, work: Callable[[int], object]) -> None:
+        """Calls `work` with the directory that `path` is in, opened."""
         try:
             place = open_in_place(os.path.dirname(path))
         except OSError:
@@ -238,10 +245,7 @@ class Neutralise:
                 self.tell(path, "")
             return
         try:
-            if os.path.basename(path) == "config.worktree":  # of `git sparse-checkout`, perhaps on the host
-                self._config(place, os.path.dirname(path), "config.worktree")
-            elif os.path.lexists(f"/proc/self/fd/{place}/{os.path.basename(path)}"):
-                self._aside(place, os.path.dirname(path), os.path.basename(path))
+            work(place)
         finally:
             os.close(place)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandbox.audit.record import Record
     from sandbox.config.model import Config, Filesystem
     from sandbox.config.patterns import Patterns
+    from sandbox.guards.frozen_files import FrozenFiles
     from sandbox.guards.late_covers import Tenants
     from sandbox.guards.late_masks import LateMasks
     from sandbox.guards.named_programs import NamedPrograms
@@ -49,6 +50,7 @@ class HostGuard:
         self._served: list[ProviderRules] = []
         self._programs: PathPrograms | None = None
         self._named: NamedPrograms | None = None
+        self._frozen: FrozenFiles | None = None
         self._notice: Callable[[str], object] = _nothing
         self._pid = 0
         self._views: Views | None = None
@@ -135,6 +137,7 @@ class HostGuard:
 
             settle(search, self._cover, missed)
         self._note_named(search)
+        self._note_frozen(search)
 
     def _note_named(self, search: Search) -> None:
         """Writes down the files that settings of programs on the host name. Most projects have no such settings."""
@@ -144,6 +147,13 @@ class HostGuard:
 
             self._named = NamedPrograms(settings, search.roots)
 
+    def _note_frozen(self, search: Search) -> None:
+        """Writes down what is frozen, to notice when somebody on the host replaces it."""
+        if search.found.frozen and self._repositories:  # else tenants write nowhere
+            from sandbox.guards.frozen_files import FrozenFiles
+
+            self._frozen = FrozenFiles(search.found.frozen, self._repositories[0].roots)
+
     def watch(self, notice: Callable[[str], object], tenants: Callable[[], Tenants]) -> None:
         """Covers what appears from now on. Calls `notice` with messages for the person."""
         self._notice = notice
@@ -152,8 +162,8 @@ class HostGuard:
 
             told = partial(_covered, self._record)
             writable = self._repositories[0] if self._repositories else None
-            begin = partial(_late_masks, tenants, self._pid, self._search.looker, told, notice, writable, self.lifted)
-            self._watching = WatchLater(partial(begin, self._stand_by))
+            parts = (self._pid, self._search.looker, told, notice, writable, self.lifted, self._frozen)
+            self._watching = WatchLater(partial(_late_masks, tenants, *parts, self._stand_by))
 
     def _stand_by(self) -> None:
         """Sees to it that what tenants leave is undone even if we are killed. Short runs do without."""
@@ -237,9 +247,13 @@ class HostGuard:
             made += one.made
         if self._programs is not None:
             made += _attempt(failures, self._programs.appeared) or []
+        if self._frozen is not None:
+            settings = {path for one in self._repositories for path in one.settings}  # checked one by one
+            made += [path for path in _attempt(failures, self._frozen.replaced) or [] if path not in settings]
         if self._named is not None:
             made += _attempt(failures, self._named.changed) or []
-        self._repositories, self._served, self._reserved, self._programs, self._named = [], [], None, None, None
+        self._repositories, self._served, self._reserved = [], [], None
+        self._programs, self._named, self._frozen = None, None, None
         self.made = list(dict.fromkeys(made))
         if self.made:
             from sandbox.audit import file_entries
@@ -256,6 +270,8 @@ class HostGuard:
         for old, new in moved.items():
             if self._reserved is not None:
                 self._reserved.follow(old, new)
+            if self._frozen is not None:
+                self._frozen.follow(old, new)
             self._notice(
                 Message(
                     "{old} was renamed to {new} while the sandbox ran: blocked files that appeared since then were not "

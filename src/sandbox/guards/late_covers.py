@@ -9,10 +9,12 @@ from sandbox.errors import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
     from typing import Protocol
 
+    from sandbox.guards.appearances import Appeared
     from sandbox.guards.covers import Mask
+    from sandbox.guards.frozen_files import FrozenFiles
     from sandbox.guards.views import Views
 
     class Tenants(Protocol):
@@ -36,6 +38,10 @@ HIDDEN_LATE = Message(
 TOO_MANY = Message(
     "more than {most} blocked files appeared while the sandbox ran, and further ones would not be hidden", most=MOST
 )
+THAWED = Message(
+    "a protected file was replaced on the host while the sandbox ran, and could not be made read-only again "
+    "(`sandbox audit` says which)"
+)
 FAILED = Message("a blocked file that appeared while the sandbox ran could not be hidden (`sandbox audit` says which)")
 
 
@@ -50,6 +56,7 @@ class LateCovers:
         tell: Callable[[str, str, str], object],
         notice: Callable[[str], object],
         tenants: Tenants,
+        frozen: FrozenFiles | None = None,
     ) -> None:
         """`pid` is a process in the sandbox's mount namespace. `lifted`: paths inside that the owner has uncovered."""
         self._pid = pid
@@ -58,6 +65,7 @@ class LateCovers:
         self._tell = tell
         self._notice = notice
         self._tenants = tenants
+        self._frozen = frozen
         self._namespace = -1
         self._count = 0
 
@@ -81,6 +89,19 @@ class LateCovers:
             self._tenants.end(FAILED)
         elif self._count > MOST:
             self._tenants.end(TOO_MANY)
+
+    def freeze(self, appeared: Iterable[Appeared]) -> None:
+        """Makes what somebody on the host has replaced read-only again."""
+        again = self._frozen.among(appeared) if self._frozen is not None else None
+        if not again:
+            return
+        from sandbox.guards.mount_in_namespace import freeze
+
+        inside = {shown: path for path in again for shown in self._views.inside(path)}
+        for shown, problem in freeze(self._namespace, sorted(inside)):
+            if problem and self._alive():
+                self._tell(f"a protected file was replaced and could not be frozen: {problem}", inside[shown], "freeze")
+                self._tenants.end(THAWED)
 
     def _cover(self, inside: dict[str, str], masks: dict[str, Mask]) -> dict[str, str]:
         """Returns what could not be covered, and why."""

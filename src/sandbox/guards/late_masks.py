@@ -23,6 +23,7 @@ from threading import Event, RLock, Thread, current_thread
 from sandbox.errors import Message, SandboxClosed
 from sandbox.guards.covers import Covers, Mask, inside_one
 from sandbox.guards.late_covers import FAILED, LateCovers
+from sandbox.guards.late_names import cover_named_at
 from sandbox.guards.search import SOCKET, Search, is_socket
 from sandbox.guards.watch_later import DELAY
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from sandbox.guards.appearances import Appearances, Appeared
+    from sandbox.guards.frozen_files import FrozenFiles
     from sandbox.guards.late_covers import Tenants
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.scan import Scanner
@@ -71,12 +73,13 @@ class LateMasks:
         notice: Callable[[str], object],
         repositories: Repositories | None = None,
         lifted: Collection[str] = (),
+        frozen: FrozenFiles | None = None,
         first: Callable[[], object] = lambda: None,
     ) -> None:
         """`lifted`: paths inside that the owner has uncovered. `first` is called when the watch begins, in its thread.
         Raises RuntimeError when no thread can be started."""
         self._tenants = tenants
-        self._covers = LateCovers(pid, looker.views, lifted, tell, notice, tenants)
+        self._covers = LateCovers(pid, looker.views, lifted, tell, notice, tenants, frozen)
         self._pace = _Pace(tenants)
         self._looker = looker
         self._roots = looker.views.roots
@@ -206,6 +209,7 @@ class LateMasks:
         # Watch first, then search: what appears in between is seen by one of the two.
         for root in self._roots:
             self._add(root)
+        self._covers.freeze([(None, False)])
         looked = self._looker.look()
         self._covered = self._of_the_host(looked.found.masks)
         self._covers.add(self._covered)
@@ -218,6 +222,7 @@ class LateMasks:
         search = self._search
         assert search is not None
         search.found, search.inodes = Covers(), {}
+        self._covers.freeze(appeared)  # first: until then tenants can write to it, and it is read below
         found: dict[str, Mask] = {}
         if any(path is None for path, _ in appeared):  # some were lost: search everything
             for root in self._roots:
@@ -245,6 +250,7 @@ class LateMasks:
         self._look_at_git(path)
         if not is_dir and os.path.islink(path):
             search.links.append(path)
+        cover_named_at(search, self._looker.secrets, path, is_dir)
         if is_dir or search.could_match(os.path.basename(path)) or _known(search, path):
             self._blocked(search, path, is_dir)
             return {}

@@ -55,6 +55,15 @@ def cover(
         yield path, None if code == DONE else why
 
 
+def freeze(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
+    """Makes each path read-only in the mount namespace. Yields the same as `cover`."""
+    names = [os.fsencode(path) for path in paths]
+    answers = _entered(namespace, lambda calls, line: _freeze_all(calls, names, line)) if names else []
+    for at, path in enumerate(paths):
+        code = answers[at][0][0] if at < len(answers) else FAILED
+        yield path, None if code == DONE else "" if code in (THERE, GONE) else os.strerror(code - FAILED)
+
+
 def lift(namespace: int, path: str, writable: bool) -> str | None:
     """Removes the cover from `path` in the mount namespace; without `writable`, what was beneath it is read-only there.
     Returns None, or why that failed; then nothing is uncovered."""
@@ -126,6 +135,19 @@ def _cover_all(calls: _Calls, names: list[tuple[bytes, bool | None]], line: sock
         answer = _one(calls, name)
         if answer == GONE and is_dir is not None and _made(calls, name, is_dir):
             answer = _one(calls, name)
+        line.send(bytes([answer]))
+
+
+def _freeze_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
+    for name in names:
+        try:
+            is_link = os.path.islink(name)
+            answer = THERE if os.statvfs(name).f_flag & os.ST_RDONLY else FAILED
+        except OSError:
+            is_link, answer = True, GONE
+        if answer == FAILED:
+            failed = 0 if is_link else _frozen(calls, name)
+            answer = GONE if is_link or failed == errno.ENOENT else FAILED + failed if failed else DONE
         line.send(bytes([answer]))
 
 

@@ -41,6 +41,7 @@ class Repositories:
         self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
         self._tell = tell
         self.made: list[str] = []
+        self.settings: list[str] = []  # the trusted configurations, of which each setting is checked
         self._hooked: list[str] = []
         self._since = time.time_ns() - MARGIN
         self._clock = time.time() - time.monotonic()
@@ -86,6 +87,7 @@ class Repositories:
                 known = baseline(root)
                 marker.write(known)
             trusted.append(known)
+            self.settings += known.trusted.configs
         self._check = RepositoryCheck(self.roots, self._tell, trusted)
         self._suspects = [one for one in heads if beneath(one, self.roots) and not self._check.is_trusted(one)]
         self._hooked = list(hooked)

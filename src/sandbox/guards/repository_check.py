@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config.patterns import fold
-from sandbox.guards.git_directories import UNDER_WAY, beneath, is_repository, work_tree_of
+from sandbox.guards.git_directories import UNDER_WAY, beneath, is_another, is_repository, work_tree_of
 from sandbox.guards.git_marker import identity
 from sandbox.guards.written_trees import attempt, local_devices, walk
 
@@ -64,12 +64,14 @@ class RepositoryCheck:
             self._take_links([path])
 
     def name(self, path: str) -> None:
-        """Restores a path at which there was nothing, or a link that led to something trusted."""
+        """Restores a path at which there was nothing, a link that led to something trusted, or a configuration."""
         for known in self.known:
             if path in known.trusted.absent:
                 self._undo().aside(path)
             elif path in known.trusted.links:
                 self._undo().relink(path, known.trusted.links[path])
+            elif path in known.trusted.configs and is_another(path, known.trusted.configs[path]):
+                self._undo().settings(path, known.trusted.settings)
 
     def is_trusted(self, directory: str) -> bool:
         expected = next((one.repositories[directory] for one in self.known if directory in one.repositories), "")
@@ -106,6 +108,9 @@ class RepositoryCheck:
         for path in known.trusted.absent:
             if os.path.lexists(path):
                 attempt(self.tell, path, self._undo().aside, path)
+        for path, state in known.trusted.configs.items():
+            if is_another(path, state):
+                attempt(self.tell, path, self._undo().settings, path, known.trusted.settings)
         if known.repositories:
             from sandbox.guards.git_index import indexes
 

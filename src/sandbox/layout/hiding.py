@@ -110,7 +110,8 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
     if found.heads or found.git_files or repositories is not None:
         from sandbox.guards.freezing import freeze_repositories
 
-        freeze_repositories(found, made.views.roots, repositories, protected=dict(found.frozen))
+        keep = not filesystem.allow_git_config
+        freeze_repositories(found, made.views.roots, repositories, dict(found.frozen), keep_settings=keep)
     if filesystem.allow_git_config:
         found.frozen = {one: None for one in found.frozen if not one.endswith("/.git/config")}
     # A mount point cannot be renamed: nobody can move `.git` aside and create another.
