@@ -16,7 +16,8 @@ from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
 from sandbox.errors import SandboxClosed
 from sandbox.guards.late_covers import HIDDEN_LATE, TOO_MANY
-from sandbox.guards.late_masks import BEHIND, NO_QUEUE, LateMasks
+from sandbox.guards.late_masks import NO_QUEUE, LateMasks
+from sandbox.guards.pace import BEHIND
 from sandbox.guards.scan import Scanner
 from tests.patience import assert_given_back, open_descriptors
 
