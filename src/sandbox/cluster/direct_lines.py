@@ -48,7 +48,7 @@ class DirectLines:
     def __init__(self, server: Server, context: ssl.SSLContext, listening: socket.socket) -> None:
         self._server, self._context, self._listening = server, context, listening
         self._free = BoundedSemaphore(HANDSHAKES)
-        self._streams: set[AgentStream] = set()
+        self._streams: dict[AgentStream, str] = {}  # and the id of the lease that each was admitted with
         self._lock = Lock()
         self._ended = Event()
         Thread(target=self._accept, name="sandbox-lines", daemon=True).start()
@@ -60,6 +60,13 @@ class DirectLines:
             self._listening.shutdown(socket.SHUT_RDWR)
         with self._lock:
             streams = list(self._streams)
+        for one in streams:
+            one.cut()
+
+    def cut(self, lease: str) -> None:
+        """Ends those of a lease that has ended: their sandbox is gone, and each takes threads."""
+        with self._lock:
+            streams = [one for one, with_lease in self._streams.items() if with_lease == lease]
         for one in streams:
             one.cut()
 
@@ -90,12 +97,14 @@ class DirectLines:
             self._free.release()
             return
         with self._lock:
-            self._streams.add(stream)
+            self._streams[stream] = ""
         try:
             try:
                 current, access, ends, walled = self._admitted(stream)
             finally:
                 self._free.release()
+            with self._lock:
+                self._streams[stream] = access.token
             stream.send(memoryview(_line({})))
             run_session(self._server, access, current, stream, ends=ends, walled=walled)
         except _Refused as refused:
@@ -138,7 +147,7 @@ class DirectLines:
 
     def _end(self, stream: AgentStream) -> None:
         with self._lock:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
         stream.cut()
         stream.close()
 
