@@ -12,8 +12,6 @@ from sandbox.config.home import home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from sandbox.config.model import Config, Filesystem
 
 _PLAIN, _SECRET = "plain", "secret"  # the last parts of links' names
@@ -36,7 +34,9 @@ def keep_noted_from_tenants(config: Config) -> None:
     _add(config.filesystem, [(path, name.endswith(_SECRET)) for name, path in _noted() if os.path.isfile(path)])
 
 
-def _add(filesystem: Filesystem, files: Iterable[tuple[str, bool]]) -> None:
+def _add(filesystem: Filesystem, files: list[tuple[str, bool]]) -> None:
+    if not files:
+        return  # every start comes here, and `glob` takes long to load
     from glob import escape
 
     for path, secret in files:
