@@ -83,28 +83,26 @@ class DirectLines:
     def _serve(self, line: socket.socket) -> None:
         try:
             stream = self._begun(line)
-            if stream is None:
-                return
-            with self._lock:
-                self._streams.add(stream)
-            try:
-                admitted = self._admitted(stream)
-            except _Refused as refused:
-                with suppress(OSError):
-                    stream.send(memoryview(_line({"error": refused.message, "status": refused.status})))
-                self._end(stream)
-                return
-            except (OSError, msgspec.DecodeError):
-                self._end(stream)
-                return
-        finally:
+        except BaseException:
             self._free.release()
+            raise
+        if stream is None:
+            self._free.release()
+            return
+        with self._lock:
+            self._streams.add(stream)
         try:
+            try:
+                current, access, ends, walled = self._admitted(stream)
+            finally:
+                self._free.release()
             stream.send(memoryview(_line({})))
-            current, access, ends, walled = admitted
             run_session(self._server, access, current, stream, ends=ends, walled=walled)
-        except OSError:
-            pass  # it has ended
+        except _Refused as refused:
+            with suppress(OSError):
+                stream.send(memoryview(_line({"error": refused.message, "status": refused.status})))
+        except (OSError, msgspec.DecodeError):
+            pass  # it has ended, or does not speak our language
         finally:
             self._end(stream)
 
