@@ -130,13 +130,22 @@ class CheckpointMethods(ABC):
         made with another QEMU, kernel or system than the present one; ConfigError for a missing value; and what
         `Sandbox` raises.
         """
-        from sandbox.checkpoints.origin import given_again
+        return cls._restore(name, config or {}, hooks)
+
+    @classmethod
+    def _restore(
+        cls,
+        name: str,
+        config: Mapping[str, Any],
+        hooks: object | None,
+        owner: Callable[[str], Config] | None = None,
+    ) -> Self:
+        """As `restore`. `owner` is called with the project when values are missing, for a configuration with them."""
+        from sandbox.checkpoints.origin import restored_config
         from sandbox.checkpoints.store import load
-        from sandbox.config.model import Config
 
         path, about = load(name)
-        asked = Config.read(given_again(about["config"], config or {}))
-        return cls._start_from(path, about, asked, hooks, None)
+        return cls._start_from(path, about, restored_config(about["config"], config, owner), hooks, None)
 
     def _keep_forks(self, n: int) -> list[str]:
         """Makes forks for another process, which reaches them by their ids. They end with this sandbox."""

@@ -44,9 +44,13 @@ class Sandboxes:
         return self._own_one(self._start(asked, hooks))
 
     def restore(self, name: str, config: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
-        """Starts a sandbox from a checkpoint. Raises what `Sandbox.restore` raises."""
+        """Starts a sandbox from a checkpoint. Values that it does not hold, such as those of `environment.set`, come
+        from the server's own layers if these have them. Raises what `Sandbox.restore` raises."""
         _refuse_gate(config)
-        return self._own_one(Sandbox.restore(name, config, hooks=hooks))
+        return self._own_one(Sandbox._restore(name, config, hooks, self._configured_in))
+
+    def _configured_in(self, project: str) -> Config:
+        return self.configured({"filesystem": {"root": project}})
 
     def create_restricted(self, asked: Mapping[str, Any], root: str) -> Sandbox:
         """Starts a sandbox in `root` for a client who may ask for less than the server's own layers allow, not more.

@@ -38,7 +38,7 @@ ROWS = (
     Row(
         "MCP clients",
         "mcp.md",
-        ("test_mcp_server", "test_mcp_clients", "test_mcp_questions", "test_mcp_sessions"),
+        ("test_mcp_server", "test_mcp_clients", "test_mcp_questions", "test_mcp_sessions", "test_mcp_http_attacks"),
         ("mcp",),
         "`@modelcontextprotocol/conformance` 0.1.11, its checks of servers",
     ),
@@ -77,7 +77,7 @@ ROWS = (
         "not run: those that need Docker, a cloud provider's account or S3",
     ),
     Row("Claude Agent SDK", "claude-agent-sdk.md", ("test_claude_agent_sdk",), ("claude-agent-sdk",)),
-    Row("harbor (Terminal-Bench)", "harbor.md", ("test_harbor",), ("harbor",)),
+    Row("harbor (Terminal-Bench)", "harbor.md", ("test_harbor", "test_harbor_builder"), ("harbor",)),
     Row(
         "smolagents",
         "smolagents.md",

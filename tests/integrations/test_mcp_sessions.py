@@ -122,7 +122,7 @@ def test_a_session_that_is_ended_while_its_sandbox_starts_leaves_nothing(
         sandboxes = SessionSandboxes(lambda _: AsyncSandbox({}))
         starting = asyncio.ensure_future(sandboxes.of(Clients()["a"]))
         await asyncio.sleep(0)
-        await sandboxes.end("a")
+        await sandboxes.end(mcp_sessions.name_of(Clients()["a"]))
         await asyncio.gather(starting, return_exceptions=True)
 
     asyncio.run(run())

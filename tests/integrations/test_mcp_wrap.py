@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandbox.errors import InvalidArgument
-from sandbox.integrations.mcp_wrap import LINE_MOST, KnownWords, StreamLines, Wrapped
+from sandbox.integrations.mcp_wrap import LINE_MOST, KnownWords, StreamLines, Wrapped, name_for
 from tests.agents.mock import World
 from tests.sandboxes import home
 
@@ -277,3 +277,19 @@ def test_a_server_cannot_fill_the_disk_with_names(home: Path, monkeypatch: pytes
     assert known.unknown("tool", {"tool 1": "x", "tool 2": "x"}) == set()
     assert known.unknown("tool", {"tool 3": "x", "tool 4": "x"}) == {"tool 4"}
     assert KnownWords("long").unknown("tool", {"tool " + "n" * 2000: "x"}) == {"tool " + "n" * 2000}
+
+
+@pytest.mark.parametrize(
+    ("last", "name"),
+    [
+        ("some-server", "some-server"),
+        ("@scope/server@latest", "server-latest"),
+        ("git+https://host.test/some server.git#main", "some-server.git-main"),
+        ("/data/", "data"),
+        ("..", "server"),
+        ("x" * 300, "x" * 100),
+    ],
+)
+def test_a_server_without_a_name_is_called_after_its_command(home: Path, last: str, name: str) -> None:
+    assert name_for(["npx", "-y", last]) == name
+    KnownWords(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from sandbox import Sandbox
+from sandbox.client import Client, attach
+from sandbox.errors import SandboxError
+from sandbox.integrations.ssh import client_settings, start_server
 from tests.sandboxes import home, program
 
 __all__ = ["home"]
@@ -75,3 +79,48 @@ def test_no_agent_and_no_display_is_forwarded(settings: Path, sandbox: Sandbox) 
     assert {"forwardagent no", "forwardx11 no", "permitlocalcommand no"} <= set(shown.splitlines())
     # Whoever poses as the server cannot ask the person for a password.
     assert {"passwordauthentication no", "kbdinteractiveauthentication no"} <= set(shown.splitlines())
+
+
+@pytest.fixture
+def planted(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Path]]:
+    """A sandbox in which a tenant can put programs before those of the system."""
+    place = tmp_path / "project" / "bin"
+    place.mkdir()
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    with Sandbox({"filesystem": {"root": str(tmp_path / "project")}}) as one, attach(one.id) as client:
+        yield client, place
+
+
+def plant(place: Path, name: str, body: str) -> None:
+    (place / name).write_text(f"#!/bin/sh\n{body}\n")
+    (place / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["user\\n    ProxyCommand touch planted", "-oProxyCommand=x", "-l", "%%h", "²³", "a b", "$(id)", "", "x" * 65],
+)
+def test_what_a_tenant_calls_its_user_cannot_add_to_the_settings(planted: tuple[Client, Path], printed: str) -> None:
+    client, place = planted
+    plant(place, "id", f"printf -- '{printed}'")
+    with pytest.raises(SandboxError, match="no name that ssh could use"):
+        client_settings(client, ["sandbox"])
+
+
+@pytest.mark.parametrize("name", ["id", "env", "ssh-keygen"])
+def test_a_program_of_a_tenant_that_never_ends_does_not_hold_the_owner(
+    planted: tuple[Client, Path], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, place = planted
+    plant(place, name, "exec /usr/bin/sleep 1000")
+    client_settings(client, ["sandbox"]) if name != "id" else None  # makes the key
+    monkeypatch.setattr("sandbox.integrations.ssh.PATIENCE", 0.5)
+    with pytest.raises(SandboxError):
+        start_server(client)
+
+
+def test_a_program_that_a_tenant_left_on_the_owners_path_is_not_run_outside(planted: tuple[Client, Path]) -> None:
+    client, place = planted
+    plant(place, "ssh-keygen", f"touch {place}/ran-outside; exec /usr/bin/ssh-keygen \"$@\"")
+    client_settings(client, ["sandbox"])
+    assert not (place / "ran-outside").exists()

@@ -10,7 +10,7 @@ from sandbox.errors import ConfigError, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from sandbox.config.model import Config
@@ -120,24 +120,63 @@ def _any_port(rule: str) -> str:
     return ":".join([*parts[:-2], "0", parts[-1]]) if len(parts) > 1 else f"0:{rule}"
 
 
-def given_again(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint's configuration with `given` over it. Raises ConfigError for a value that is still missing."""
+def given_again(saved: Mapping[str, Any], given: Mapping[str, Any], owner: Config | None = None) -> dict[str, Any]:
+    """A checkpoint's configuration with `given` over it, and with values that `owner` has in the same place.
+
+    Raises ConfigError for a value that is still missing.
+    """
+    found = _merged(saved if owner is None else _filled(saved, owner.plain(), owner.whole()), given)
+    _check(found, "")
+    return found
+
+
+def restored_config(
+    saved: Mapping[str, Any], given: Mapping[str, Any], owner: Callable[[str], Config] | None
+) -> Config:
+    """What a sandbox is restored with. `owner` is called with the project, only if values are missing."""
+    from sandbox.config.model import Config
+
+    try:
+        return Config.read(given_again(saved, given))
+    except ConfigError:
+        if owner is None:
+            raise
+    return Config.read(given_again(saved, given, owner(saved["filesystem"]["root"])))
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        both[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return both
+
+
+def _filled(saved: Mapping[str, Any], shown: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """`saved`, with the owner's values (`whole`) where it says the same as the owner's configuration shows.
+
+    A credential counts as one, with its hosts, and the script's with the script: the owner's value must not go to a
+    host or a script that the owner did not give it to.
+    """
+    found = dict(saved)
+    for key, value in saved.items():
+        if key == "policy_secrets" and saved.get("policy_script") != shown.get("policy_script"):
+            continue
+        mine = shown.get(key)
+        if value == mine:
+            found[key] = whole[key]
+        elif key == "secrets" and isinstance(value, dict) and isinstance(mine, dict):
+            found[key] = {name: whole[key][name] if mine.get(name) == one else one for name, one in value.items()}
+        elif isinstance(value, dict) and isinstance(mine, dict):
+            found[key] = _filled(value, mine, whole[key])
+    return found
+
+
+def _check(value: Any, path: str) -> None:
     from sandbox.config.section import REDACTED
 
-    def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-        both = dict(below)
-        for key, value in above.items():
-            old = both.get(key)
-            both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-        return both
-
-    def check(value: Any, path: str) -> None:
-        if value == REDACTED:
-            raise ConfigError("a checkpoint does not hold this value: give it again", path=path)
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                check(inner, f"{path}.{key}" if path else str(key))
-
-    found = merged(saved, given)
-    check(found, "")
-    return found
+    if value == REDACTED or (path == "network.upstream_proxy" and f":{REDACTED}@" in str(value)):
+        raise ConfigError("a checkpoint does not hold this value: give it again", path=path)
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check(inner, f"{path}.{key}" if path else str(key))

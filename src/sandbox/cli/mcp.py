@@ -92,10 +92,10 @@ def _tell_address(address: str, token: str) -> None:
 
 
 def _wrap(arguments: Namespace, command: list[str]) -> int:
-    from sandbox.integrations.mcp_wrap import KnownWords, Wrapped
+    from sandbox.integrations.mcp_wrap import KnownWords, Wrapped, name_for
     from sandbox.service import create
 
-    known = KnownWords(arguments.name or os.path.basename(command[-1]).lstrip("@-") or "server")
+    known = KnownWords(arguments.name or name_for(command))
     if arguments.accept:
         known.forget()
     with create(run_command.configuration(arguments), command=command, tell=run_command.tell_ignored) as sandbox:

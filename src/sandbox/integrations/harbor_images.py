@@ -13,6 +13,7 @@ from sandbox.errors import ImageError, NotFound
 from sandbox.images import manage, store
 from sandbox.images.importing import import_path
 from sandbox.images.obtain import obtain
+from sandbox.network.secrets.programs import environment, safe_path  # not what a tenant left on the owner's PATH
 
 #: How each builder builds `{tag}` from `{context}`, and how it writes it to `{file}`.
 BUILDERS = {
@@ -63,7 +64,7 @@ def _whole(named: str) -> str:
 
 def _built(context: Path) -> str:
     """Builds a Dockerfile and imports the result. Returns the image's digest. Raises ImageError."""
-    builder = next((one for one in BUILDERS if shutil.which(one)), None)
+    builder = next((one for one in BUILDERS if shutil.which(one, path=safe_path())), None)
     if builder is None:
         raise ImageError("a Dockerfile needs a builder: install buildah, podman or docker")
     with tempfile.TemporaryDirectory(prefix="sandbox-build-") as directory:
@@ -76,11 +77,11 @@ def _built(context: Path) -> str:
             for step in BUILDERS[builder]:
                 _run([builder, *(word.format(**words) for word in step)])
         finally:
-            subprocess.run([builder, "rmi", words["tag"]], capture_output=True, check=False)
+            subprocess.run([builder, "rmi", words["tag"]], env=environment(), capture_output=True, check=False)
         return import_path(words["file"])
 
 
 def _run(words: list[str]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
         raise ImageError("{builder} failed: {why}", builder=words[0], why=done.stderr.strip()[-2000:])

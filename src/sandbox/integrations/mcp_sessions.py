@@ -8,6 +8,7 @@ from typing import Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types.version import is_version_at_least
 
 from sandbox.aio import AsyncSandbox
 from sandbox.async_session import AsyncCodeSession
@@ -16,6 +17,7 @@ from sandbox.integrations.mcp_questions import Questions
 
 SESSIONS_MOST = 64
 SPARED = 60.0  # seconds after its last call in which a session is not ended to make room for another
+WITHOUT_SESSIONS = "2026-07-28"  # the first protocol that has none
 REMEMBERED = 1000  # sessions that are told that theirs was ended
 
 
@@ -91,7 +93,7 @@ class SessionSandboxes:
     @asynccontextmanager
     async def using(self, context: Context[Any, Any]) -> AsyncIterator[Session]:
         """The calling session; it is not idle meanwhile."""
-        session = await self._find(_name(context))
+        session = await self._find(name_of(context))
         session.calls += 1
         try:
             yield session
@@ -101,7 +103,7 @@ class SessionSandboxes:
 
     async def of(self, context: Context[Any, Any]) -> AsyncSandbox:
         """The sandbox of the calling session."""
-        return await (await self._find(_name(context))).sandbox()
+        return await (await self._find(name_of(context))).sandbox()
 
     async def _find(self, name: str) -> Session:
         if name in self._lost:
@@ -151,7 +153,18 @@ class SessionSandboxes:
         await asyncio.gather(*(self.end(name) for name in list(self._sessions)))
 
 
-def _name(context: Context[Any, Any]) -> str:
-    """Over stdio there is one client. Over HTTP the transport names the session, or else the client does."""
+def of_transport(id: str) -> str:
+    """The name of the session that the transport made under this id."""
+    return f"transport {id}"
+
+
+def name_of(context: Context[Any, Any]) -> str:
+    """Over stdio there is one client. Over HTTP the transport names the session, or else the client does.
+
+    Since 2026-07-28 the protocol has no sessions, and its transport does not check an id that a client sends.
+    """
     headers = context.headers or {}
-    return str(headers.get("mcp-session-id") or headers.get("x-sandbox-session") or "")[:200]
+    id = headers.get("mcp-session-id")
+    if id and not is_version_at_least(context.protocol_version or "", WITHOUT_SESSIONS):
+        return of_transport(id)
+    return f"client {headers.get('x-sandbox-session', '')}"[:200]

@@ -39,6 +39,12 @@ Tell = Callable[[str], object]
 Write = Callable[..., object]
 
 
+def name_for(command: list[str]) -> str:
+    """The name of a server that was given none: from the last word, `@scope/server@latest` as `server-latest`."""
+    found = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(command[-1].rstrip("/"))).strip("-._")
+    return found[:100] or "server"
+
+
 class KnownWords:
     """What a server said about its tools and prompts, and its instructions, when it was first used.
 

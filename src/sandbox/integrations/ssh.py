@@ -8,17 +8,21 @@ the client's settings forward neither the agent nor a display to it.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from typing import TYPE_CHECKING
 
 from sandbox.config.home import home
 from sandbox.errors import SandboxError
+from sandbox.network.secrets.programs import environment
 
 if TYPE_CHECKING:
     from sandbox.client import Client
 
 SERVER = "/usr/sbin/sshd"
+PATIENCE = 60.0  # seconds for a program inside, which a hostile tenant can replace by one that never ends
+USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 SETTINGS = """\
 HostKey {place}/host_key
 AuthorizedKeysFile {place}/authorized_keys
@@ -55,7 +59,6 @@ Host {name}
     ForwardAgent no
     ForwardX11 no
     ForwardX11Trusted no
-    SendEnv -*
     Tunnel no
     PermitLocalCommand no
 """
@@ -80,7 +83,7 @@ def start_server(client: Client) -> tuple[list[str], str]:
         raise SandboxError("there is no {server} in this sandbox: install openssh-server there", server=SERVER)
     place = f"/tmp/.sandbox-ssh-{os.urandom(8).hex()}"
     client.mkdir(place, 0o700)
-    client.exec(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{place}/host_key"], check=True)
+    _run(client, ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{place}/host_key"])
     with open(f"{_key()}.pub", encoding="utf-8") as file:
         client.write_text(f"{place}/authorized_keys", file.read(), mode=0o600)
     settings = SETTINGS.format(place=place, user=_user(client)) + _variables(client)
@@ -90,16 +93,21 @@ def start_server(client: Client) -> tuple[list[str], str]:
 
 def _variables(client: Client) -> str:
     """The sandbox's environment: sshd starts with an empty one, and tools would not trust the gate's certificates."""
-    found = client.exec(["env", "-0"], check=True).stdout_bytes.decode(errors="replace").split("\0")
+    found = _run(client, ["env", "-0"]).split("\0")
     pairs = [one for one in found if "=" in one and not set(one) & set('"\\\n\r')]
     return "SetEnv " + " ".join(f'"{pair}"' for pair in pairs) + "\n" if pairs else ""
 
 
 def _user(client: Client) -> str:
-    name = client.exec(["id", "-un"], check=True).stdout.strip()
-    if not name.replace("-", "").replace("_", "").isalnum():
+    name = _run(client, ["id", "-un"]).strip()
+    if not USER.fullmatch(name):
         raise SandboxError("the user inside has no name that ssh could use")
     return name
+
+
+def _run(client: Client, command: list[str]) -> str:
+    """What a program inside prints. Raises SandboxError, also when it does not end."""
+    return client.exec(command, timeout=PATIENCE, check=True).stdout
 
 
 def _key() -> str:
@@ -109,7 +117,8 @@ def _key() -> str:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         try:
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", path]
-            subprocess.run(words, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+            # `environment`: not a program that a tenant left in a directory of the owner's PATH.
+            subprocess.run(words, check=True, capture_output=True, stdin=subprocess.DEVNULL, env=environment())
         except FileNotFoundError as problem:
             raise SandboxError("ssh-keygen is not installed: install openssh-client") from problem
         except subprocess.CalledProcessError as problem:

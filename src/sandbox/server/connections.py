@@ -19,6 +19,9 @@ HEAD = 10.0  # seconds from the connection, or from the last answer, to the end 
 BODY = 30.0  # seconds without a byte of a body that a route waits for
 LEFTOVER = 5.0  # seconds for the rest of a body after the answer
 PEER = "sandbox.peer"  # in the scope: the digest of the client's certificate, where it showed one
+# Connections that asyncio accepts before it tells us of the first. With uvicorn's own 2048 the descriptors are used up,
+# and the server ended, before there is anything to drop.
+BACKLOG = 100
 MOST = 4096  # connections; fewer where the machine allows fewer descriptors
 
 
