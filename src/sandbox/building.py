@@ -167,10 +167,12 @@ class Building(Serving):
         )
 
     def _freeze_what_is_trusted(self) -> None:
-        """Keeps tenants from adding an authority that the gate trusts, and from changing what the host's signer runs
-        and trusts, whether or not this sandbox signs."""
+        """Keeps tenants from changing configurations that runs were told to read, authorities that the gate trusts, and
+        what the host's signer runs and trusts, whether or not this sandbox signs."""
+        from sandbox.config.named_file import keep_noted_from_tenants
         from sandbox.guards.scan import signs
 
+        keep_noted_from_tenants(self.config)
         filesystem = self.config.filesystem
         if authorities := self.config.network.ca_certificates:
             from glob import escape

@@ -37,6 +37,22 @@ def test_tenants_cannot_change_the_file_that_the_next_run_obeys(
     assert not (project / "other.yaml").exists()
 
 
+@pytest.mark.parametrize("text", [PLAIN, SECRET], ids=["plain", "with a secret"])
+def test_nor_in_a_later_run_that_does_not_name_it(cli: Command, tmp_path: Path, text: str) -> None:
+    project = tmp_path / "place"
+    project.mkdir()
+    file = project / "own.yaml"
+    file.write_text(text)
+    cli("run", "--config", "own.yaml", "--", "true", cwd=project)
+    done = cli("run", "--", "sh", "-c", f"touch written; cat own.yaml; {CHANGES}", cwd=project)
+    assert (project / "written").exists()
+    assert file.read_text() == text
+    assert VALUE not in done.stdout
+    file.rename(tmp_path / "moved.yaml")  # what is gone binds nobody
+    assert cli("run", "--", "sh", "-c", "echo mine > own.yaml", cwd=project).returncode == 0
+    assert file.read_text() == "mine\n"
+
+
 def test_tenants_can_read_it_unless_it_holds_a_secret(cli: Command, tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(PLAIN)

@@ -16,6 +16,8 @@ from sandbox.server.scopes import LEASE
 from sandbox.server.server import CREATING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox.server.server import Server
 
 SCOPES = frozenset(("read", "create", "exec", "files", "apply", "network", "answer", "kill", "host"))
@@ -28,8 +30,9 @@ HELD = 10.0  # seconds
 class Leases:
     """The leases of one agent. Safe to use from many threads."""
 
-    def __init__(self, server: Server, home: str) -> None:
-        self._server, self._home = server, home
+    def __init__(self, server: Server, home: str, cut: Callable[[str], object] = lambda lease: None) -> None:
+        """`cut` ends the connections of a lease that has ended."""
+        self._server, self._home, self._cut = server, home, cut
         self._used: dict[str, float] = {}
         self._projects: dict[str, list[str]] = {}  # directories that were made for a lease, by its token's id
         self._lock = Lock()
@@ -79,6 +82,8 @@ class Leases:
             projects = [(id, self._projects.pop(token, [])) for token, id in gone]
             for token, _ in gone:
                 del self._used[token]
+        for token, _ in gone:
+            self._cut(token)
         for id, made in projects:
             self._remove(id, made)
         self._server.reach.forget_ended()

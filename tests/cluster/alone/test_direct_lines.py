@@ -9,7 +9,7 @@ import socket
 import ssl
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -166,7 +166,7 @@ def test_a_lease_that_has_ended_makes_nothing_over_a_connection_that_it_opened_b
         else:
             agent._leases._used[leased.id] = float("-inf")  # as if a minute had passed
             agent._leases.sweep()
-        with pytest.raises(Denied):
+        with pytest.raises(SandboxError):
             Client({}, connection=connection, create=True)
         assert agent.status()["sandboxes"] == 0
 
@@ -187,3 +187,18 @@ def test_of_many_that_use_one_lease_at_once_one_makes_a_sandbox(home: Path) -> N
             one.join()
         with made[0] as own:
             assert len(made) == 1 and own.exec("echo mine").stdout == "mine\n"
+
+
+def test_further_connections_to_a_sandbox_end_with_its_lease(home: Path) -> None:
+    with agents(NODE) as [agent], Leased(agent).sandbox() as other:
+        leased = Leased(agent)
+        sandbox = leased.sandbox()
+        further = [leased.connect(sandbox.id) for _ in range(3)]
+        ended = Event()
+        further[0].on_end = ended.set
+        sandbox.close()
+        agent.release(leased.id)
+        assert ended.wait(30)
+        assert other.exec("echo still here").stdout == "still here\n"
+        for one in further:
+            one.close()
