@@ -231,6 +231,8 @@ class LateMasks:
                 return  # the end does not wait for what a tenant has piled up
             if path is not None:
                 found.update(self._look_at_one(search, path, is_dir))
+        # Again: what was made in them before they were watched is told by nobody.
+        self._covers.freeze([(path, is_dir) for path, is_dir in appeared if is_dir or path is None])
         found.update(self._found(search))
         # What is below a cover is out of reach, and looking for it there would trip a tripwire.
         found = {path: mask for path, mask in found.items() if not inside_one(path, self._covered)}
