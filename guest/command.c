@@ -103,13 +103,13 @@ static void launch(struct job *job, struct cbor request, int stdio[3], bool term
 void command_start(struct cbor request)
 {
 	struct cbor pty;
-	bool terminal = cbor_get(request, "pty", &pty);
+	bool terminal = cbor_get(request, "pty", &pty), joined;
 	size_t given = host.nfds;
 	int stdio[3] = {-1, -1, -1};
 	struct job *job = job_new(request, true);
 	if (!job)
 		return;
-	if (given != (place.framed ? 0 : terminal ? 1 : 4)) {
+	if (given != (place.framed ? 0 : terminal ? 1 : 4) || !cbor_get_bool(request, "joined", false, &joined)) {
 		job_refuse(job, "request", EINVAL);
 		return;
 	}
@@ -120,7 +120,7 @@ void command_start(struct cbor request)
 	}
 	for (int i = 0; i < 3; i++)
 		stdio[i] = terminal ? slave : place.framed ? -1 : channel_take(&host, (size_t)i + 1);
-	if (place.framed && !streams_open(job, stdio, slave))
+	if (place.framed && !streams_open(job, stdio, slave, joined))
 		job_refuse(job, "stdio", errno);
 	else
 		launch(job, request, stdio, terminal);

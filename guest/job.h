@@ -118,7 +118,7 @@ int open_name(const char *path, uint64_t flags);
 bool do_attributes(struct cbor request, const char *path, struct answer *answer); /* attributes.c */
 bool do_set_attribute(struct cbor request, const char *path, struct answer *answer);
 
-bool streams_open(struct job *job, int theirs[3], int terminal); /* stdio.c */
+bool streams_open(struct job *job, int theirs[3], int terminal, bool joined); /* stdio.c */
 bool streams_dial(struct job *job, int fd);
 void streams_start(struct job *job);
 bool streams_flowing(struct job *job, int64_t now);

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MAGIC 0x31584253u /* "SBX1" */
+#define MAGIC 0x32584253u /* "SBX2" */
 #define SAVED_MOST (256u << 20)
 #define LOST_MOST 4096 /* bytes of names that are told */
 
@@ -25,6 +25,7 @@ struct saved_head {
 struct saved_node {
 	uint64_t number, parent, lookups, inode, size;
 	int64_t seconds, nanoseconds;
+	uint64_t leads; /* of a link: a hash of where to */
 	uint16_t device, name; /* name: its length */
 	uint8_t closed, fixed, there, regular, named, watched, missing, parent_watched;
 	/* the name follows */
@@ -58,6 +59,19 @@ static bool is_there(struct node *node, struct stat *st)
 	       st->st_ino == node->inode;
 }
 
+/* A hash of where a link leads (FNV-1a); 0: it cannot be read. */
+static uint64_t leads(struct node *node)
+{
+	char target[4096];
+	const char *name;
+	int directory = node_place(node, &name);
+	ssize_t size = directory < 0 ? -1 : readlinkat(directory, name, target, sizeof target);
+	uint64_t hash = size <= 0 || size == sizeof target ? 0 : 0xcbf29ce484222325u;
+	for (ssize_t i = 0; hash && i < size; i++)
+		hash = (hash ^ (uint8_t)target[i]) * 0x100000001b3u;
+	return hash;
+}
+
 static void save_node(FILE *out, struct node *node)
 {
 	struct stat st;
@@ -69,6 +83,7 @@ static void save_node(FILE *out, struct node *node)
 	saved.watched = is_watched(node), saved.parent_watched = node->parent && is_watched(node->parent), saved.missing = node->missing;
 	if (saved.named && is_there(node, &st)) {
 		saved.there = true, saved.regular = S_ISREG(st.st_mode);
+		saved.leads = S_ISLNK(st.st_mode) ? leads(node) : 0;
 		saved.size = (uint64_t)st.st_size;
 		saved.seconds = st.st_mtim.tv_sec, saved.nanoseconds = st.st_mtim.tv_nsec;
 	}
@@ -163,7 +178,10 @@ static bool read_nodes(struct reader *in, uint32_t count, struct saved_node *nod
 }
 
 /* Whose content, attributes or name the machine's kernel remembers wrongly, or may soon. */
-static struct node **outdated;
+static struct {
+	struct node *node;
+	bool name;
+} *outdated;
 static size_t noutdated;
 
 static bool same(const struct saved_node *saved, const struct stat *st)
@@ -190,8 +208,13 @@ static bool find_again(struct node *node, const struct saved_node *saved, bool p
 		watch_directory(node, directory);
 	/* What was watched and is not now would be remembered for long, and nobody would say when it changes. */
 	if (!node->fixed && (!found || !same(saved, &st) || (saved->watched && !is_watched(node)) ||
-			     (parent_watched && !is_watched(node->parent))))
-		outdated[noutdated++] = node;
+			     (parent_watched && !is_watched(node->parent)))) {
+		outdated[noutdated].node = node;
+		/* Every room makes its links anew: one that leads to the same place keeps its name. */
+		bool same_link = found && saved->leads && S_ISLNK(st.st_mode) && leads(node) == saved->leads &&
+				 (!parent_watched || is_watched(node->parent));
+		outdated[noutdated++].name = node->file && !same_link;
+	}
 	return true;
 }
 
@@ -219,9 +242,9 @@ void share_tell(void)
 	for (size_t i = 0; i < noutdated; i++) {
 		/* Not the name of a directory: the kernel would take away what is mounted on it or below it. One that is another now
 		 * is ESTALE, and then the kernel looks again. */
-		if (outdated[i]->file)
-			notify_entry(outdated[i]->parent, outdated[i]->name);
-		notify_inode(outdated[i], true);
+		if (outdated[i].name)
+			notify_entry(outdated[i].node->parent, outdated[i].node->name);
+		notify_inode(outdated[i].node, true);
 	}
 	free(outdated);
 	outdated = NULL, noutdated = 0;

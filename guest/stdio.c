@@ -180,7 +180,7 @@ static bool open_stream(struct job *job, unsigned number, int ours)
 	return ours >= 0 && !fcntl(ours, F_SETFL, fcntl(ours, F_GETFL) | O_NONBLOCK);
 }
 
-bool streams_open(struct job *job, int theirs[3], int terminal)
+bool streams_open(struct job *job, int theirs[3], int terminal, bool joined)
 {
 	if (terminal >= 0) {
 		job->streams[0].terminal = true;
@@ -189,6 +189,8 @@ bool streams_open(struct job *job, int theirs[3], int terminal)
 	}
 	for (unsigned i = 0; i < 3; i++) {
 		int ends[2];
+		if (i == 2 && joined) /* one pipe: what is written to it keeps its order */
+			return (theirs[2] = fcntl(theirs[1], F_DUPFD_CLOEXEC, 3)) >= 0;
 		if (pipe2(ends, O_CLOEXEC))
 			return false;
 		theirs[i] = ends[i ? 1 : 0];

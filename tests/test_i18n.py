@@ -155,6 +155,11 @@ def test_the_config_chooses_the_language_too(tmp_path: Path) -> None:
     assert ".env: 阻止" in shown
 
 
+def test_a_refused_host_is_explained_in_the_users_language(tmp_path: Path) -> None:
+    shown = sandbox("why", "--host", "host.test", cwd=tmp_path, LANG="zh_CN.UTF-8").stdout
+    assert "host.test:443 不被允许；如需允许，请将 'host.test' 加入 network.allowed_hosts" in shown
+
+
 def test_english_loads_nothing(tmp_path: Path) -> None:
     code = "import sys; from sandbox.i18n import _; _('x'); print('json' in sys.modules, 'gettext' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env={"LANG": "C"}, capture_output=True, text=True, check=True)

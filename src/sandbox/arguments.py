@@ -53,6 +53,8 @@ def directory(working_dir: Path | None, cwd: Path | None) -> str | None:
     if working_dir is not None and cwd is not None:
         raise InvalidArgument("working_dir and cwd are the same: give one of them")
     chosen = cwd if working_dir is None else working_dir
+    if chosen is not None and "\0" in os.fsdecode(chosen):
+        raise InvalidArgument("a directory cannot contain a NUL character")
     return None if chosen is None else os.fspath(chosen)
 
 

@@ -41,7 +41,7 @@ class Building(Serving):
         self._guard.note_written(trees)  # before a program of the host is looked for
         self._freeze_own_program(trees)
         self._look_at_path(trees)
-        self._freeze_what_signs()
+        self._freeze_what_is_trusted()
         self._logins = self._known_logins()
         if filesystem.branch is not None:
             from sandbox.optional_parts import find_branch
@@ -166,14 +166,22 @@ class Building(Serving):
             )
         )
 
-    def _freeze_what_signs(self) -> None:
-        """Keeps tenants from changing what the host's signer runs and trusts, whether or not this sandbox signs."""
+    def _freeze_what_is_trusted(self) -> None:
+        """Keeps tenants from changing configurations that runs were told to read, authorities that the gate trusts, and
+        what the host's signer runs and trusts, whether or not this sandbox signs."""
+        from sandbox.config.named_file import keep_noted_from_tenants
         from sandbox.guards.scan import signs
 
+        keep_noted_from_tenants(self.config)
+        filesystem = self.config.filesystem
+        if authorities := self.config.network.ca_certificates:
+            from glob import escape
+
+            real = (os.path.realpath(os.path.expanduser(one)) for one in authorities)
+            filesystem.deny_write = [*filesystem.deny_write, *(escape(one) for one in real if os.path.isfile(one))]
         if signs(self.config):
             from sandbox.guards.signing_files import frozen
 
-            filesystem = self.config.filesystem
             filesystem.deny_write = [*filesystem.deny_write, *frozen(self.config)]
 
     def _look_at_path(self, trees: Sequence[str]) -> None:

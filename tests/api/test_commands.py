@@ -145,6 +145,7 @@ def test_a_directory_that_does_not_exist_is_an_error(sb: Any) -> None:
         ({"env": {"A": None}}, "env: 'A' must be text"),
         ({"env": {"A=B": "x"}}, "env: 'A=B' has an invalid"),
         ({"env": {"A": "x\0y"}}, "env: 'A' has an invalid"),
+        ({"working_dir": "/tmp\0/x"}, "a directory cannot contain a NUL"),
         ({"input": 5}, "input must be text or bytes, not int"),
         ({"max_output": "1"}, "max_output must be a number of bytes, not '1'"),
     ],

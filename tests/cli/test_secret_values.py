@@ -124,3 +124,15 @@ def test_a_detached_owner_keeps_no_value_in_its_arguments_the_registry_or_the_re
     assert told(kept) == ""
     assert proxy not in kept
     cli("kill", done.stdout.strip())
+
+
+def test_the_variable_that_a_secret_is_read_from_does_not_come_in_whatever_its_name_is(
+    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOO_CONN", "nothing-that-looks-so")
+    monkeypatch.setenv("FOO_COPY", "x nothing-that-looks-so")
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump(secrets({"from_env": "FOO_CONN", "hosts": HOST})))
+    done = cli("run", "--config", str(file), "--", "sh", "-c", "env; cat /proc/*/environ")
+    assert "PATH=" in done.stdout
+    assert "nothing-that-looks-so" not in done.stdout

@@ -184,8 +184,8 @@ def words_of(pid: str) -> bytes:
 
 
 def rays_own(pid: str) -> bool:
-    program = words_of(pid).split(b"\0")[0]
-    return program.endswith((b"/gcs_server", b"/raylet"))
+    """The stores, and what collects logs and serves the dashboard: all but workers, of which one is our agent."""
+    return b"/site-packages/ray/" in words_of(pid).split(b"--")[0]
 
 
 def in_memory(pid: str, value: bytes) -> bool:

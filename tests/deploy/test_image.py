@@ -21,6 +21,7 @@ PROFILE = DEPLOY / "seccomp" / "sandbox.json"
 # What the manifests' securityContext says, in Podman's words.
 HARD = ("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--tmpfs=/tmp", "--network=none")
 SECCOMP, PROC = f"--security-opt=seccomp={PROFILE}", "--security-opt=unmask=ALL"
+PYTHON = "--entrypoint=/opt/sandbox/bin/python"
 TOKEN = "sbx_" + "token" * 8
 
 
@@ -69,6 +70,15 @@ def test_doctor_finds_everything_that_it_needs(podman: Podman) -> None:
     found = podman.doctor(SECCOMP, PROC)
     assert found["isolation"]["ok"] and found["network capture"]["ok"]
     assert "--device /dev/fuse" in found["programmable files"]["remedy"]
+
+
+def test_nothing_is_compiled_at_a_start(podman: Podman) -> None:
+    """The root is read-only: it would be compiled again at each start, which took Ray longer than it waits."""
+    done = podman.run(
+        "-v", "-c", "import asyncio, sandbox.cli.main, sandbox.server.app", options=(SECCOMP, PROC, PYTHON)
+    )
+    compiled = re.findall(r"^# code object from (/.*\.py)$", done.stderr, re.MULTILINE)
+    assert done.returncode == 0 and compiled == []
 
 
 def test_any_user_will_do_as_openshift_chooses_one(podman: Podman) -> None:
@@ -138,11 +148,20 @@ def test_the_server_answers_its_probes_and_runs_a_sandbox(podman: Podman, tmp_pa
         assert process.wait(60) == 0
 
 
+START = (
+    "ray start --head --num-cpus 1 --object-store-memory 100000000 --disable-usage-stats --include-dashboard false "
+    '--block >&2 & until ray status | grep node_; do kill -0 $! || exit 1; sleep 1; done; cd /tmp; exec python -c "$1"'
+)
+USE = """
+from sandbox.cluster import Cluster
+with Cluster() as cluster, cluster.sandbox(timeout=120) as sandbox:
+    print(sandbox.exec("id -u; cat /proc/self/status").stdout)
+"""
+
+
 @pytest.mark.skipif("RAY_IMAGE" not in os.environ, reason="`make image RAY=1` builds it")
-def test_a_ray_node_starts_in_its_image(podman: Podman) -> None:
-    start = (
-        "ray start --head --num-cpus 1 --disable-usage-stats --include-dashboard false --block >&2 & "
-        "until ray status; do kill -0 $! || exit 1; sleep 1; done"
-    )
-    done = podman.run("sh", "-c", start, image=RAY, options=(SECCOMP, PROC, "--shm-size=256m"))
+def test_a_ray_node_starts_in_its_image_and_makes_sandboxes_with_their_walls(podman: Podman) -> None:
+    done = podman.run("sh", "-c", START, "sh", USE, image=RAY, options=(SECCOMP, PROC, "--shm-size=256m"))
     assert "node_" in done.stdout, done.stderr[-2000:]
+    assert re.search(r"^NoNewPrivs:\t1$", done.stdout, re.MULTILINE), done.stderr[-2000:]
+    assert re.search(r"^CapEff:\t0+$", done.stdout, re.MULTILINE)

@@ -37,6 +37,13 @@ def test_a_command_uses_the_callers_streams_and_its_status_is_returned(tmp_path:
     assert (done.returncode, done.stdout, done.stderr) == (7, b"x" * 1_000_000, b"err\n")
 
 
+def test_output_and_errors_in_one_pipe_keep_their_order(tmp_path: Path) -> None:
+    writes = "import os\nfor n in range(500): os.write(1 + n % 2, b'%d\\n' % n)"
+    command = [*PROGRAM, *RUN, sys.executable, "-c", writes]
+    done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, [b"%d" % n for n in range(500)])
+
+
 def test_a_file_can_be_input_and_output(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"in\n" * 100_000)
     with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:

@@ -138,6 +138,26 @@ def test_what_the_host_edits_meanwhile_is_seen_after_a_restore(sandbox: Sandbox,
             assert time.monotonic() < deadline
 
 
+def test_links_lead_where_they_lead_now_after_a_restore(sandbox: Sandbox, project: Path) -> None:
+    def point(name: str, target: str) -> None:
+        (project / name).unlink(missing_ok=True)
+        (project / name).symlink_to(target)
+
+    for name in ("turned", "made again"):
+        point(name, "shared")
+    (project / "other").write_text("other\n")
+    assert sandbox.exec("cat turned 'made again'").stdout == "changed\n" * 2
+    sandbox.checkpoint("warm")
+    sandbox.close()
+    point("turned", "other")
+    point("made again", "shared")
+    with Sandbox.restore("warm") as restored:
+        deadline = time.monotonic() + 20
+        while restored.exec("cat turned 'made again'").stdout != "other\nchanged\n":
+            assert time.monotonic() < deadline
+        assert restored.exec("readlink turned 'made again'").stdout == "other\nshared\n"
+
+
 def test_a_connection_of_the_machine_is_reset_in_a_fork(sandbox: Sandbox) -> None:
     script = (
         "import socket, os, time\n"

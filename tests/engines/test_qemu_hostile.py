@@ -9,7 +9,7 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.errors import CommandError, GuestError, SandboxError
-from sandbox.guest import bridge_jobs
+from sandbox.guest import bridge_jobs, framed
 from sandbox.host_process import descendants
 from tests.patience import until
 
@@ -27,6 +27,20 @@ port = call(438, call(434, 1, 0), 3, 0)  # pidfd_getfd(pidfd_open(1), 3)
 assert port >= 0
 READY = b"\\xa3" + b"\\x61t" + b"\\x65ready" + b"\\x67sockets" + b"\\x80" + b"\\x64have" + b"\\xa0"
 os.write(port, (struct.pack("<I", len(READY)) + READY) * 1000)  # as much as the port takes at once
+"""
+
+#: Lets its machine be saved, and takes all of a fork's processor before that has said that it is ready.
+TRAP = """
+import os, time
+with open("/proc/sys/kernel/sched_rt_runtime_us", "w") as file:
+    file.write("-1")
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
+name = os.uname().nodename
+print("begun", flush=True)
+while os.uname().nodename == name:
+    time.sleep(0.002)
+while True:
+    pass
 """
 
 
@@ -70,3 +84,16 @@ def test_what_root_says_in_the_guests_place_costs_the_owner_no_descriptors(tmp_p
         with pytest.raises(SandboxError):
             sandbox.exec(["/usr/bin/python3", "/tmp/take_over.py"], check=True)
         assert opened() < before + 100  # not one for each of thousands
+
+
+def test_a_fork_that_never_gets_ready_is_given_up_and_the_original_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framed, "_READY", 5.0)
+    with machine(tmp_path) as sandbox, sandbox.spawn(["/usr/bin/python3", "-c", TRAP]) as trap:
+        assert trap.read() == b"begun\n"
+        before = descendants(os.getpid())
+        with pytest.raises(GuestError, match="does not answer"):
+            sandbox.fork(2)
+        until(lambda: not set(descendants(os.getpid())) - set(before))
+        assert sandbox.exec("echo goes on").stdout == "goes on\n"

@@ -14,8 +14,11 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
+from sandbox.errors import SandboxClosed
 from sandbox.guards.late_covers import HIDDEN_LATE, TOO_MANY
-from sandbox.guards.late_masks import BEHIND, NO_QUEUE
+from sandbox.guards.late_masks import NO_QUEUE, LateMasks
+from sandbox.guards.pace import BEHIND
+from sandbox.guards.scan import Scanner
 from tests.patience import assert_given_back, open_descriptors
 
 pytestmark = pytest.mark.walls
@@ -402,3 +405,28 @@ def test_a_name_at_which_it_fails_does_not_end_the_covering(project: Path, monke
         watched.sandbox.exec(["touch", "stumble"])
         (project / "sub" / ".env").write_text(SECRET)
         assert watched.hidden(project / "sub" / ".env")
+
+
+def test_what_cannot_be_looked_at_is_hidden(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumbles(self: LateMasks, search: object, path: str, is_dir: bool) -> None:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(LateMasks, "_blocked", stumbles)
+    with Watched(project) as watched:
+        (project / ".env").write_text(SECRET)
+        assert watched.hidden(project / ".env")
+        assert watched.sandbox.exec("true").ok
+
+
+def test_a_search_that_fails_ends_the_sandbox(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumbles(self: Scanner) -> None:
+        raise OSError("too many open files")
+
+    with Watched(project) as watched:
+        monkeypatch.setattr(Scanner, "look", stumbles)
+        watching = watched.sandbox._guard._watching
+        assert watching is not None and watching._masks is not None
+        watching._masks._hear([(None, False)])  # as when the kernel's queue has run over
+        with pytest.raises(SandboxClosed):
+            while True:
+                watched.sandbox.exec("true")

@@ -170,3 +170,22 @@ def test_a_glob_begins_at_the_project_also_where_its_path_is_relative(
     roots = [f"{tmp_path}/project", f"{tmp_path}/beside"]
     found = search(Filesystem(root=".", deny_read=["**/notes"]), roots).found.masks
     assert list(found) == [f"{tmp_path}/project/a/notes"]
+
+
+def test_a_directory_is_searched_once_however_many_links_a_tenant_has_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search for each made every later start take seconds, and more."""
+    tree(tmp_path, "big/x/prod.yaml", *(f"a{number}/" for number in range(50)))
+    for number in range(50):
+        (tmp_path / f"a{number}" / "config").symlink_to("../big")
+    listed = []
+    scan = os.scandir
+
+    def counted(path: str) -> object:
+        listed.append(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    assert covered(tmp_path, blocked_patterns=["*/config/x/prod.yaml"]) == {"big/x/prod.yaml"}
+    assert listed.count(str(tmp_path / "big")) <= 2  # by the search itself, and for the links

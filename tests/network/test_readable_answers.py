@@ -16,6 +16,7 @@ PARTS = {
     "a delta": (226, [("IM", "range"), ("Content-Range", "bytes 0-9/33")]),
     "a delta that does not say so": (226, []),
     "a range by a server that says 200": (200, [("Content-Range", "bytes 0-9/33")]),
+    "several ranges, by an old name": (200, [("Content-Type", "multipart/x-byteranges; boundary=x")]),
     "several ranges": (200, [("Content-Type", "multipart/byteranges; boundary=x")]),
 }
 

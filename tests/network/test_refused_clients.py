@@ -115,9 +115,12 @@ while data := s.recv(65536):
     assert done.stdout.startswith("HTTP/1.1 403") and TOLD in done.stdout, done.stderr
 
 
-def test_the_run_reports_what_a_client_does_not_print(tmp_path: Path) -> None:
-    found("pip")
-    command = [sys.executable, "-m", "sandbox", "run", "--", "sh", "-c", CLIENTS["pip"]]
+@pytest.mark.parametrize("client", SAY_LITTLE)
+def test_the_run_reports_what_a_client_does_not_print(tmp_path: Path, client: str) -> None:
+    path = found(client)
+    words = ["sh", "-c", CLIENTS[client].replace("{" + client + "}", path)]
+    reads = [word for one in shown(path) for word in ("--ro", one)]
+    command = [sys.executable, "-m", "sandbox", "run", *reads, "--", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.stderr.splitlines()[-1].endswith(TOLD), done.stderr
 

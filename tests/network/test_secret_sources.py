@@ -88,6 +88,30 @@ def test_nor_one_where_a_tenant_of_an_earlier_run_could_write(
 
 
 @pytest.mark.walls
+@pytest.mark.parametrize(
+    "command",
+    [["{}/said"], ["sh", "{}/said"], ["env", "--chdir={}", "./said"], ["sh", "{}/../project/said"], ["sh", "{}/link"]],
+    ids=["a program", "a script", "a directory in an option", "another spelling", "a link that leads out"],
+)
+def test_nor_what_is_named_there_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "state"))
+    plant(tmp_path / "project", "planted-by-a-tenant")
+    plant(tmp_path / "own", "the-persons-own")
+    (tmp_path / "project/link").symlink_to(tmp_path / "own/said")
+    asked = Secret.read(secret(from_command=[one.format(tmp_path / "project") for one in command]))
+    with Sandbox({"filesystem": {"root": str(tmp_path / "project")}}) as sandbox:
+        assert sandbox.exec("true").exit_code == 0
+        with pytest.raises(ConfigError, match="where sandboxes write"):  # a renewal, in the same run
+            read(asked, "x")
+    with pytest.raises(ConfigError, match="where sandboxes write"):
+        read(asked, "x")
+    asked = Secret.read(secret(from_command=["sh", str(tmp_path / "own/said")]))
+    assert read(asked, "x")[0] == "the-persons-own"
+
+
+@pytest.mark.walls
 def test_a_read_only_project_is_not_distrusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "state"))
     plant(tmp_path / "tools/bin", "the-persons-own")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.config.model import Environment
+from sandbox.config.model import Config, Environment
 from sandbox.config.variables import glob
 from sandbox.policy.environment import EnvFilter, fixed_path
 
@@ -70,6 +72,19 @@ def test_the_users_lists_decide_first() -> None:
     assert not passes("NODE_ENV", block=["NODE_*"])
     assert passes("MY_TOKEN", filter_secrets=False)
     assert not passes("my_token", allow=["MY_TOKEN"])
+
+
+def test_what_secrets_are_read_from_or_holds_a_value_is_left_out_also_where_everything_is_allowed() -> None:
+    data: dict[str, Any] = {
+        "network": {"secrets": {"A": {"from_env": "CONN", "hosts": ["a.example"]}}},
+        "credentials": {"mine": {"variables": {"B": {"value": "a plain value", "hosts": ["b.example"]}}}},
+        "environment": {"allow": ["*"], "set": {"CONN": "placeholder"}},
+    }
+    mine = {"CONN": "no-secret-by-its-looks", "COPY": "x:no-secret-by-its-looks", "MORE": "a plain value", "C": "d"}
+    rules = EnvFilter.of(Config.read(data), mine)
+    assert rules.filter(mine).keys() == {"PATH", "TMPDIR", "C", "CONN"}
+    assert rules.filter(mine)["CONN"] == "placeholder"
+    assert rules.check("CONN").rule == "network.secrets.A.from_env"
 
 
 def test_filtering_fixes_what_is_inside_and_sets_what_was_said() -> None:

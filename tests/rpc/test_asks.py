@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import AsyncSandbox, InvalidArgument, NotFound, Sandbox
+from sandbox import AsyncSandbox, Denied, InvalidArgument, NotFound, Sandbox
 from sandbox.client import Client, attach
 from sandbox.info import Ask
 from tests.network.room import Origin, origin
@@ -114,11 +114,16 @@ def _fails(ask: Ask) -> str:
     raise RuntimeError("no")
 
 
+def _explains(ask: Ask) -> str:
+    raise Denied("mirror", "use the\nmirror instead")
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
         (_later, TRIED),
         (_fails, "its owner was asked and denied it"),
+        (_explains, "its owner was asked and denied it: use the mirror instead"),
         (lambda _: "yes", "its owner was asked and denied it"),
         (lambda _: "deny", "its owner was asked and denied it"),
         (lambda _: None, "nobody was there to answer"),

@@ -173,6 +173,7 @@ def test_gits_own_checks_of_names_stay_on(setting: str, person: Person) -> None:
     assert "protect" not in (person.project / "a" / ".git" / "config").read_text().lower()
 
 
+@pytest.mark.process_walls("a machine stands still while its changes are applied, and starts nothing")
 def test_a_file_that_a_living_tenant_changes_after_it_was_judged_is_not_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.guards import watch_later
+from sandbox.guards.late_masks import LateMasks
 
 pytestmark = pytest.mark.walls
 
@@ -86,6 +87,25 @@ def test_so_is_a_directory_that_the_person_makes_again(project: Path) -> None:
         assert "Read-only" in sandbox.exec("echo planted >> scripts/env.sh").stderr
 
 
+def test_what_is_made_in_a_new_directory_before_that_is_watched_is_frozen(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = LateMasks._add
+
+    def late(self: LateMasks, root: str) -> None:
+        if root == str(project / "scripts"):
+            (project / "scripts" / "env.sh").write_text("export B=1\n")
+        add(self, root)
+
+    with in_sandbox(project) as sandbox:
+        assert sandbox._guard.wait_until_watching(60)
+        monkeypatch.setattr(LateMasks, "_add", late)
+        os.rename(project / "scripts", project / "old")
+        (project / "scripts").mkdir()
+        sandbox._guard.catch_up(60)
+        assert "Read-only" in sandbox.exec("echo planted >> scripts/env.sh").stderr
+
+
 def test_what_was_replaced_before_the_watch_begins_is_frozen_by_then(project: Path) -> None:
     with in_sandbox(project) as sandbox:
         save(project / ".mcp.json", "{}")
@@ -144,6 +164,7 @@ def test_after_a_killed_owner_it_is_undone_too(project: Path, tmp_path: Path, th
     script = f"""
 import os, subprocess, sandbox
 from sandbox.guards import watch_later
+from sandbox.guards.late_masks import LateMasks
 watch_later.DELAY = 3600.0
 s = sandbox.Sandbox({{"filesystem": {{"root": {str(project)!r}}}}})
 subprocess.run(["git", "config", "user.name", "Q"], cwd={str(project)!r})

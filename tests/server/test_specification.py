@@ -47,6 +47,13 @@ def test_wrong_input_of_exec_is_400_and_names_the_field(ready: Served, body: dic
 def test_a_command_over_its_time_is_a_result_that_says_so(ready: Served) -> None:
     told = ready.http.post("/api/sandbox/exec", json={"command": "sleep 60", "timeoutMs": 200}).json()
     assert told["exitCode"] != 0 and told["durationMs"] < 30_000
+    assert told["timedOut"] is True
+
+
+def test_output_that_was_cut_is_a_result_that_says_so(ready: Served) -> None:
+    long = {"command": "head -c 40000000 /dev/zero | tr '\\0' x"}
+    told = ready.http.post("/api/sandbox/exec", json=long).json()
+    assert len(told["stdout"]) < 40_000_000 and told["truncated"] is True
 
 
 def test_several_managed_sandboxes_have_names_and_modes_of_their_own(managed: Served) -> None:

@@ -242,6 +242,20 @@ describe('SandboxManager', () => {
     }
   });
 
+  it('tells the command why the callback refused it', async () => {
+    await SandboxManager.initialize(settings(), async () => ({ allow: false, reason: 'use the mirror' }));
+    assert.match(await get(), /denied it: use the mirror/);
+  });
+
+  it('warns when a list comes after its command was wrapped', async () => {
+    const id = 'another-id-of-more-than-22-characters';
+    const warned = new Promise<Error>((resolve) => process.once('warning', resolve));
+    await SandboxManager.initialize(settings());
+    await wrap('true', undefined, undefined, undefined, { commandId: id });
+    SandboxManager.registerCommandNetworkLists(id, { allowedDomains: ['origin.test'] });
+    assert.match((await warned).message, /wrap the command again/);
+  });
+
   it('cannot be reached from inside', async () => {
     await SandboxManager.initialize(settings({ allowAllUnixSockets: true }));
     const [, socket = ''] = (await wrap('true')).split(' ');

@@ -199,6 +199,7 @@ class Question:
         self.state = WAITING
         self.answer = ""
         self.by = ""
+        self.said = ""  # why the owner's own code denied it, for the tenant to read
 
     def plain(self) -> dict[str, object]:
         """For events and JSON-RPC."""

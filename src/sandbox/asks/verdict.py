@@ -33,6 +33,8 @@ class Verdict:
 
 def reason(question: Question) -> Message:
     """How it ended."""
+    if question.answer == DENY and question.said:
+        return Message("its owner was asked and denied it: {why}", why=question.said)
     if question.answer == DENY:
         return Message("its owner was asked and denied it")
     if question.state == ALLOWED:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from threading import Lock, Thread
 
-from sandbox.asks.question import DENY, WAITING
+from sandbox.asks.question import DENY, WAITING, bounded
 from sandbox.asks.stored_answers import watched
-from sandbox.errors import Message, SandboxError
+from sandbox.errors import Denied, Message, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ class Watchers:
 
 
 class HookWay:
-    """`on_ask` of the owner's hooks: returns an answer, or None to leave it to others. A failure denies."""
+    """`on_ask` of the owner's hooks: returns an answer, or None to leave it to others. A failure denies.
+
+    The reason of a `Denied` is shown to the tenant, like that of any refusal."""
 
     name = "on_ask"
 
@@ -69,6 +71,9 @@ class HookWay:
                 return self._asks.abstain(question, self)
             if answer not in question.subject.answers:
                 answer, by = DENY, f"{self.name} (no answer that there is)"
+        except Denied as problem:
+            question.said = bounded(" ".join(str(problem.reason).split()))
+            answer, by = DENY, f"{self.name} ({type(problem).__name__})"
         except Exception as problem:  # noqa: BLE001 - whatever a hook raises denies
             # Only the type: the message may contain what the hook was reading.
             answer, by = DENY, f"{self.name} ({type(problem).__name__})"

@@ -28,6 +28,11 @@ FIRST = "0" * 64
 HASH_MARK = ',"hash":"'
 
 
+def digest(data: bytes) -> str:
+    """The SHA-256 of `data`."""
+    return sha256(data).hexdigest()
+
+
 def sealed(body: str, number: int, before: str) -> tuple[str, str]:
     """The complete line (with newline) for an entry's open JSON object, and its hash."""
     content = f'{body},"seq":{number}'

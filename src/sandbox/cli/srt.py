@@ -10,6 +10,7 @@ import sys
 
 from sandbox.cli.output import shown
 from sandbox.cli.standard_streams import fill_standard_streams, leave
+from sandbox.config.named_file import keep_from_tenants
 from sandbox.errors import CommandError, ConfigError, SandboxError
 
 TYPE_CHECKING = False
@@ -215,9 +216,11 @@ def settings(file: str | None, *, strict: bool = False) -> Config:
     if not content.strip():
         raise ConfigError("is empty; delete it or add settings", file=path)
     try:
-        return read_settings(content, strict=strict)
+        config = read_settings(content, strict=strict)
     except ConfigError as problem:
         raise ConfigError(problem.problem, path=problem.path, file=path) from None
+    keep_from_tenants(config, path, config)
+    return config
 
 
 def read_settings(content: str, *, strict: bool = False) -> Config:

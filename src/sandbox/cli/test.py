@@ -103,7 +103,7 @@ def prove(resolved: Resolved, place: str) -> Iterator[Try]:
             guard = FileGuard(config.filesystem, home=os.path.expanduser("~"))
             yield from _tried_files(sandbox, guard, files, other)
             yield from _tried_writes(sandbox, guard)
-            yield from _tried_variables(sandbox, EnvFilter(config.environment), variables)
+            yield from _tried_variables(sandbox, EnvFilter.of(config, os.environ), variables)
             yield from _tried_hosts(sandbox, resolved)
     finally:
         os.environ.clear()

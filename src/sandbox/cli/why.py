@@ -135,7 +135,7 @@ def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:
         from sandbox.policy.environment import EnvFilter
 
         value = os.environ.get(arguments.env, "")
-        return arguments.env, EnvFilter(config.environment).check(arguments.env, value)
+        return arguments.env, EnvFilter.of(config, os.environ).check(arguments.env, value)
     if arguments.tool is not None:
         return arguments.tool, tool_decision(resolved, arguments.tool, arguments.agent)
     return arguments.host, host_decision(resolved, arguments.host)

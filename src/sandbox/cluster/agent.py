@@ -224,8 +224,8 @@ class Agent:
         for one in (port, self._lines.getsockname()[1]):
             announce(self._home, one)
         self._server = Server(Sandboxes(tell=lambda ignored: None), settings)
-        self._leases = Leases(self._server, self._home)
         self._direct = DirectLines(self._server, self._context, self._lines)
+        self._leases = Leases(self._server, self._home, self._direct.cut)
         more = routes(self._blobs, self._leases)
         if self._kept is not None:
             more += record_routes.routes(self._kept)

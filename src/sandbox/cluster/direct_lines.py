@@ -48,7 +48,7 @@ class DirectLines:
     def __init__(self, server: Server, context: ssl.SSLContext, listening: socket.socket) -> None:
         self._server, self._context, self._listening = server, context, listening
         self._free = BoundedSemaphore(HANDSHAKES)
-        self._streams: set[AgentStream] = set()
+        self._streams: dict[AgentStream, tuple[str, str]] = {}  # with which lease, and for which sandbox
         self._lock = Lock()
         self._ended = Event()
         Thread(target=self._accept, name="sandbox-lines", daemon=True).start()
@@ -62,6 +62,14 @@ class DirectLines:
             streams = list(self._streams)
         for one in streams:
             one.cut()
+
+    def cut(self, lease: str) -> None:
+        """Ends those of a lease that has ended, since each takes threads; not those to forks, which live on."""
+        with self._lock:
+            found = [(one, sandbox) for one, (with_lease, sandbox) in self._streams.items() if with_lease == lease]
+        for one, sandbox in found:
+            if not sandbox or self._server.reach.known(sandbox) is None:
+                one.cut()
 
     def _accept(self) -> None:
         while True:
@@ -83,28 +91,29 @@ class DirectLines:
     def _serve(self, line: socket.socket) -> None:
         try:
             stream = self._begun(line)
-            if stream is None:
-                return
-            with self._lock:
-                self._streams.add(stream)
-            try:
-                admitted = self._admitted(stream)
-            except _Refused as refused:
-                with suppress(OSError):
-                    stream.send(memoryview(_line({"error": refused.message, "status": refused.status})))
-                self._end(stream)
-                return
-            except (OSError, msgspec.DecodeError):
-                self._end(stream)
-                return
-        finally:
+        except BaseException:
             self._free.release()
+            raise
+        if stream is None:
+            self._free.release()
+            return
+        with self._lock:
+            self._streams[stream] = "", ""
         try:
+            try:
+                first, access = self._known(stream)
+                current, ends, walled = self._admitted(first, access)
+            finally:
+                self._free.release()
+            with self._lock:
+                self._streams[stream] = access.token, first.sandbox
             stream.send(memoryview(_line({})))
-            current, access, ends, walled = admitted
             run_session(self._server, access, current, stream, ends=ends, walled=walled)
-        except OSError:
-            pass  # it has ended
+        except _Refused as refused:
+            with suppress(OSError):
+                stream.send(memoryview(_line({"error": refused.message, "status": refused.status})))
+        except (OSError, msgspec.DecodeError):
+            pass  # it has ended, or does not speak our language
         finally:
             self._end(stream)
 
@@ -118,17 +127,18 @@ class DirectLines:
             line.close()
             return None
 
-    def _admitted(self, stream: AgentStream) -> tuple[CurrentSandbox, Access, bool, bool]:
-        """What the session is about; whether the sandbox ends with it, and has walls.
-
-        Raises _Refused, OSError, DecodeError.
-        """
+    def _known(self, stream: AgentStream) -> tuple[_First, Access]:
+        """What the first line says, and who says it. Raises _Refused, OSError, DecodeError."""
         first = msgspec.json.decode(stream.first_line(), type=_First)
         access = self._server.tokens.check(first.token)
         if access is None or access.surface != LEASE or not hmac.compare_digest(access.holder, stream.peer()):
             raise _Refused(401, "that token is not valid")
+        return first, access
+
+    def _admitted(self, first: _First, access: Access) -> tuple[CurrentSandbox, bool, bool]:
+        """What the session is about; whether the sandbox ends with it, and has walls. Raises _Refused."""
         if not first.sandbox:
-            return creator(self._server, access), access, True, True
+            return creator(self._server, access), True, True
         try:
             reached = self._server.reach.get(first.sandbox, access)
         except SandboxError as problem:
@@ -136,11 +146,11 @@ class DirectLines:
             raise _Refused(status, body.message) from None
         if isinstance(reached.sandbox, Client):
             raise _Refused(403, "another process owns that sandbox")
-        return CurrentSandbox(reached.sandbox), access, False, reached.walled
+        return CurrentSandbox(reached.sandbox), False, reached.walled
 
     def _end(self, stream: AgentStream) -> None:
         with self._lock:
-            self._streams.discard(stream)
+            self._streams.pop(stream, None)
         stream.cut()
         stream.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -12,23 +13,26 @@ from sandbox.errors import InvalidArgument, NotFound, SandboxError
 from sandbox.registry.registry import find
 from sandbox.registry.remove import prune, remove_entry
 from sandbox.server.scopes import LEASE
+from sandbox.server.server import CREATING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox.server.server import Server
 
 SCOPES = frozenset(("read", "create", "exec", "files", "apply", "network", "answer", "kill", "host"))
-DIGEST = 64  # characters
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 UNUSED = 60.0  # seconds within which a lease must be used
 ALIVE = "alive"  # a file that an agent keeps locked while it lives
 HELD = 10.0  # seconds
-CREATING = "…"  # what the server puts in place of an id meanwhile
 
 
 class Leases:
     """The leases of one agent. Safe to use from many threads."""
 
-    def __init__(self, server: Server, home: str) -> None:
-        self._server, self._home = server, home
+    def __init__(self, server: Server, home: str, cut: Callable[[str], object] = lambda lease: None) -> None:
+        """`cut` ends the connections of a lease that has ended."""
+        self._server, self._home, self._cut = server, home, cut
         self._used: dict[str, float] = {}
         self._projects: dict[str, list[str]] = {}  # directories that were made for a lease, by its token's id
         self._lock = Lock()
@@ -39,7 +43,7 @@ class Leases:
         Only routes of the surface LEASE accept the token, and only from who has the certificate of the digest `holder`.
         It reaches no sandbox until it has created its own.
         """
-        if len(holder) != DIGEST:
+        if not _DIGEST.match(holder):
             raise InvalidArgument("a lease needs the digest of its holder's certificate")
         with self._lock:
             text, token = self._server.tokens.new(SCOPES, name="lease", passing=True, surface=LEASE, holder=holder)
@@ -73,12 +77,13 @@ class Leases:
     def sweep(self) -> None:
         """Forgets leases that were not used in time, and those whose sandbox has ended, with their files."""
         with self._lock:
-            gone = [(token, self._server.leases.get(token, "")) for token in self._used if self._over(token)]
+            over = [(token, self._server.leases.get(token, "")) for token in self._used if self._over(token)]
+            gone = [(token, id) for token, id in over if self._server.end_lease(token)]
             projects = [(id, self._projects.pop(token, [])) for token, id in gone]
             for token, _ in gone:
                 del self._used[token]
-                self._server.leases.pop(token, None)
-                self._server.tokens.forget(token)
+        for token, _ in gone:
+            self._cut(token)
         for id, made in projects:
             self._remove(id, made)
         self._server.reach.forget_ended()

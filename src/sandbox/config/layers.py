@@ -11,6 +11,7 @@ import os
 from sandbox.config.home import user_config_file
 from sandbox.config.model import Config, Limits
 from sandbox.config.modes import default_limit, without_walls
+from sandbox.config.named_file import keep_from_tenants
 from sandbox.config.paths import absolute
 from sandbox.config.section import Section
 from sandbox.errors import ConfigError, Message, SandboxError
@@ -125,13 +126,14 @@ def resolve(
     except FileNotFoundError:
         raise SandboxError("the current directory no longer exists") from None
     resolved = Resolved(Config(), {}, [])
+    named: Config | None = None
     user = user_config_file()
     if os.path.exists(user):
         _apply_file(resolved, USER, user)
     if config_file is not None:
         if not os.path.exists(config_file):
             raise ConfigError("no such file", file=config_file)
-        _apply_file(resolved, FILE, config_file)
+        named = _apply_file(resolved, FILE, config_file)
     if profile is not None:
         _apply_profile(resolved, profile)
     for file in project_files(project):
@@ -143,6 +145,8 @@ def resolve(
         if profile is not None:
             _add_hosts(resolved, config, profile)
         config.filesystem.root = absolute(config.filesystem.root, project)
+        if named is not None and config_file is not None:
+            keep_from_tenants(config, config_file, named)
     if resolved.asked:
         _hold_project(resolved)
     return resolved
@@ -190,9 +194,11 @@ def present(section: Section, data: Mapping[str, Any], prefix: str = "") -> Iter
             yield f"{prefix}{key}", one, checked
 
 
-def _apply_file(resolved: Resolved, layer: str, file: str) -> None:
+def _apply_file(resolved: Resolved, layer: str, file: str) -> Config:
+    """Applies a file, and returns what it says by itself."""
     source, data, checked = read_source(file)
     _apply(resolved, layer, source, checked, data)
+    return checked
 
 
 def _apply_profile(resolved: Resolved, profile: ProfileLayer) -> None:

@@ -69,10 +69,10 @@ class UnreadableConfig(ValueError):
 
 def digest(entry: Entry) -> str:
     """Identifies a setting without showing it: some have passwords."""
-    from hashlib import sha256
+    from sandbox.audit import chain  # hashes without OpenSSL, which takes too long to import
 
     name, value = entry
-    return sha256(f"{name}\0{'=' if value is not None else ''}{value or ''}".encode("latin-1")).hexdigest()
+    return chain.digest(f"{name}\0{'=' if value is not None else ''}{value or ''}".encode("latin-1"))
 
 
 def parse(data: bytes) -> list[Entry]:

@@ -20,9 +20,11 @@ from errno import EMFILE
 from itertools import islice
 from threading import Event, RLock, Thread, current_thread
 
-from sandbox.errors import Message, SandboxClosed
+from sandbox.errors import Message
 from sandbox.guards.covers import Covers, Mask, inside_one
+from sandbox.guards.late_covers import FAILED, LateCovers
 from sandbox.guards.late_names import cover_named_at
+from sandbox.guards.pace import Pace
 from sandbox.guards.search import SOCKET, Search, is_socket
 from sandbox.guards.watch_later import DELAY
 
@@ -39,8 +41,7 @@ if TYPE_CHECKING:
 FEW = 100  # failures that are reported one by one
 MOST_WAITING = 16384  # names in the queue; beyond that, everything is searched again
 AT_ONCE = 512  # names that are looked at before those that were found are covered
-BEHIND = 2048  # names in the queue: from here on, tenants are stopped
-TRIES = 3  # at stopping them, of a second or two each
+UNSEEN = "it could not be checked"  # why such a file is hidden
 BINDING = 0.005  # a socket's file appears a little before the kernel lists the socket
 
 NO_QUEUE = Message(
@@ -50,10 +51,6 @@ NO_QUEUE = Message(
 NO_WATCH = Message(
     "blocked files that appear while the sandbox runs are hidden only in some directories: all your inotify watches "
     "are in use (raise fs.inotify.max_user_watches)"
-)
-UNSTOPPABLE = Message(
-    "names appear in the project faster than the blocked ones among them can be hidden, and the programs inside cannot "
-    "be stopped meanwhile"
 )
 
 
@@ -76,10 +73,9 @@ class LateMasks:
     ) -> None:
         """`lifted`: paths inside that the owner has uncovered. `first` is called when the watch begins, in its thread.
         Raises RuntimeError when no thread can be started."""
-        from sandbox.guards.late_covers import LateCovers
-
+        self._tenants = tenants
         self._covers = LateCovers(pid, looker.views, lifted, tell, notice, tenants, frozen)
-        self._pace = _Pace(tenants)
+        self._pace = Pace(tenants)
         self._looker = looker
         self._roots = looker.views.roots
         self._tell = tell
@@ -156,9 +152,10 @@ class LateMasks:
         while (appeared := self._next()) is not None:
             self._pace.keep(len(self._waiting), lost=(None, False) in appeared)
             # One name at which it fails must not leave the others uncovered.
-            if not self._attempt(self._look_at, appeared, quietly=len(appeared) > 1) and len(appeared) > 1:
+            if not self._attempt(self._look_at, appeared, quietly=True):
                 for one in appeared:
-                    self._attempt(self._look_at, [one])
+                    if not self._attempt(self._look_at, [one]):
+                        self._hide(*one)
             if not self._waiting:
                 self._pace.caught_up()
 
@@ -173,6 +170,13 @@ class LateMasks:
                 self._unwatched(NO_QUEUE if full else why, self._roots[0])
             return False
         return True
+
+    def _hide(self, path: str | None, is_dir: bool) -> None:
+        """Hides what could not be looked at, whatever it is. Ends the tenants if that cannot be done either."""
+        if self._closing.is_set():
+            return
+        if path is None or not self._attempt(self._covers.add, {path: Mask(path, is_dir, UNSEEN)}):
+            self._tenants.end(FAILED)
 
     def _next(self) -> list[Appeared] | None:
         """What is queued; None when the queue is empty, and this thread ends."""
@@ -202,7 +206,7 @@ class LateMasks:
             self._add(root)
         self._covers.freeze([(None, False)])
         looked = self._looker.look()
-        self._covered = self._of_the_host(looked.found.masks)
+        self._covered = _of_the_host(looked.found.masks, self._closing)
         self._covers.add(self._covered)
         if self._repositories is not None:
             self._repositories.look_again()
@@ -227,10 +231,12 @@ class LateMasks:
                 return  # the end does not wait for what a tenant has piled up
             if path is not None:
                 found.update(self._look_at_one(search, path, is_dir))
+        # Again: what was made in them before they were watched is told by nobody.
+        self._covers.freeze([(path, is_dir) for path, is_dir in appeared if is_dir or path is None])
         found.update(self._found(search))
         # What is below a cover is out of reach, and looking for it there would trip a tripwire.
         found = {path: mask for path, mask in found.items() if not inside_one(path, self._covered)}
-        found = self._of_the_host(found)
+        found = _of_the_host(found, self._closing)
         self._covers.add(found)
         self._covered.update(found)  # only now: what failed is looked at once more, by itself
 
@@ -290,46 +296,20 @@ class LateMasks:
         if self._repositories is not None and self._repositories.look(path):
             self._appearances.add(os.path.dirname(path), written=True)
 
-    def _of_the_host(self, masks: dict[str, Mask]) -> dict[str, Mask]:
-        """Leaves out the sockets that tenants created themselves."""
-        sockets = [path for path, mask in masks.items() if mask.rule == SOCKET]
-        if not sockets:
-            return masks
-        from sandbox.guards.host_sockets import sockets_of_the_host
 
-        self._closing.wait(BINDING)
-        try:
-            theirs = set(sockets) - set(sockets_of_the_host(sockets))
-        except OSError:
-            return masks  # the kernel does not say whose they are
-        return {path: mask for path, mask in masks.items() if path not in theirs}
+def _of_the_host(masks: dict[str, Mask], closing: Event) -> dict[str, Mask]:
+    """Leaves out the sockets that tenants created themselves."""
+    sockets = [path for path, mask in masks.items() if mask.rule == SOCKET]
+    if not sockets:
+        return masks
+    from sandbox.guards.host_sockets import sockets_of_the_host
 
-
-class _Pace:
-    """Stops the tenants when names come faster than they are looked at, until none is left."""
-
-    def __init__(self, tenants: Tenants) -> None:
-        self._tenants = tenants
-        self._behind = 0  # how many waited when tenants were stopped
-
-    def keep(self, waiting: int, *, lost: bool) -> None:
-        """`waiting`: names that have not been looked at; `lost`: there were others, which nobody knows."""
-        if waiting <= max(BEHIND, self._behind) and not lost:
-            return
-        self._tenants.let_go()  # if they are stopped, this is about others, which the owner has started since
-        self._behind = waiting
-        for turn in range(TRIES):
-            try:
-                return self._tenants.stop()
-            except SandboxClosed:
-                return
-            except OSError:
-                if turn == TRIES - 1:
-                    self._tenants.end(UNSTOPPABLE)
-
-    def caught_up(self) -> None:
-        self._behind = 0
-        self._tenants.let_go()
+    closing.wait(BINDING)
+    try:
+        theirs = set(sockets) - set(sockets_of_the_host(sockets))
+    except OSError:
+        return masks  # the kernel does not say whose they are
+    return {path: mask for path, mask in masks.items() if path not in theirs}
 
 
 def _known(search: Search, path: str) -> bool:

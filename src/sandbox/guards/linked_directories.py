@@ -53,19 +53,29 @@ class LinkedDirectories:
     def follow(self, links: list[str]) -> None:
         """Notes where `links` lead, and covers what the rules block by these ways. Empties the list."""
         while links:
-            link = links.pop()
-            way = self._path_of(link)
-            if way is None or not os.path.isdir(link):
-                continue
-            target = os.path.realpath(link)
-            if not self._search.visible(target) or is_beneath(link, target):
-                continue
-            known = self._ways.get(target, {})
-            # Where only exceptions matter, one way without them says as much as a hundred.
-            if way in known or not self._matters(self._relative(way), self._relative(target), bool(known)):
-                continue
-            self._ways.setdefault(target, {})[way] = None
-            self._look_below(target, links)
+            # Once for all links to a directory: a tenant can make thousands, and every later start would walk for each.
+            led_to: dict[str, None] = {}
+            while links:
+                target = self._note(links.pop())
+                if target is not None:
+                    led_to[target] = None
+            for target in led_to:
+                self._look_below(target, links)
+
+    def _note(self, link: str) -> str | None:
+        """Where a link leads, if that is a further way for the rules; else None."""
+        way = self._path_of(link)
+        if way is None or not os.path.isdir(link):
+            return None
+        target = os.path.realpath(link)
+        if not self._search.visible(target) or is_beneath(link, target):
+            return None
+        known = self._ways.get(target, {})
+        # Where only exceptions matter, one way without them says as much as a hundred.
+        if way in known or not self._matters(self._relative(way), self._relative(target), bool(known)):
+            return None
+        self._ways.setdefault(target, {})[way] = None
+        return target
 
     def _path_of(self, link: str) -> str | None:
         """The path of a link by which rules apply to it; None if everything there is excepted anyway."""

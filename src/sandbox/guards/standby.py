@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 SHELL = "/bin/sh"
 _WAIT = 'read line; exec "$@" < /dev/null'
 # Behind the standard library: what a tenant may have left beside the package is never imported.
-_REPAIR = (
-    "import sys; sys.path.append(sys.argv.pop(1)); from sandbox.cli.standby import main; main(*sys.argv[1:])"
-)
+_REPAIR = "import sys; sys.path.append(sys.argv.pop(1)); from sandbox.cli.standby import main; main(*sys.argv[1:])"
 
 
 class Standby:

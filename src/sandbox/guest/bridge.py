@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import stat
 
 from sandbox.errors import GuestError, SandboxClosed
 from sandbox.guest import carried, frames
@@ -20,6 +21,7 @@ from sandbox.guest.deadlines import Deadlines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 _FULL = 2**20  # bytes queued for the guest: above this, no stream adds more
@@ -224,7 +226,9 @@ class Bridge:
         else:
             line, number = socket.socket(fileno=fds[0]), message["id"]
             if kind == "exec":
-                job: Job = CommandJob(self, number, line, fds[1:], message.get("timeout_ms"))
+                if joined := _is_one_stream(fds[2:]):
+                    message["joined"] = True
+                job: Job = CommandJob(self, number, line, fds[1:], message.get("timeout_ms"), joined=joined)
             else:
                 job = (DialJob if kind == "dial" else Job)(self, number, line)
             self._jobs[number] = job
@@ -243,3 +247,12 @@ class Bridge:
             self.send({"t": "go"})
         for message in held:
             self.send(message)
+
+
+def _is_one_stream(outputs: Sequence[int]) -> bool:
+    """Whether output and errors go to the same pipe, socket or terminal, where their order is seen."""
+    if len(outputs) != 2:
+        return False
+    one, two = (os.fstat(fd) for fd in outputs)
+    same = (one.st_dev, one.st_ino, one.st_mode) == (two.st_dev, two.st_ino, two.st_mode)
+    return same and not stat.S_ISREG(one.st_mode)  # two files that were opened apart have places of their own in it

@@ -233,10 +233,20 @@ class StreamJob(Job, ABC):
 
 
 class CommandJob(StreamJob):
-    """A command, on three local descriptors, or on a socket that stands for its terminal."""
+    """A command, on three local descriptors, or on a socket that stands for its terminal.
+
+    `joined`: the guest sends its errors as output, since both go to the same place.
+    """
 
     def __init__(
-        self, way: BridgeAccess, number: int, line: socket.socket, stdio: Sequence[int], timeout_ms: int | None = None
+        self,
+        way: BridgeAccess,
+        number: int,
+        line: socket.socket,
+        stdio: Sequence[int],
+        timeout_ms: int | None = None,
+        *,
+        joined: bool = False,
     ) -> None:
         super().__init__(way, number, line)
         self._timeout_ms = timeout_ms
@@ -244,7 +254,10 @@ class CommandJob(StreamJob):
         self._terminal: socket.socket | None = None
         if stdio:
             source = Descriptor(stdio[0], os.O_RDONLY)
-            self._open(source, [Descriptor(fd, os.O_WRONLY) for fd in stdio[1:]], tell_end=True)
+            sinks = [Descriptor(fd, os.O_WRONLY) for fd in stdio[1:]]
+            if joined:
+                sinks.pop().close()
+            self._open(source, sinks, tell_end=True)
         else:
             ours, self._terminal = socket.socketpair()
             with ours:

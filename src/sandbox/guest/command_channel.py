@@ -136,7 +136,8 @@ def start_error(name: str, message: dict[str, object]) -> CommandError:
         return CommandError("{name}: no such command inside the sandbox", name=name, exit_code=127)
     if step == "exec":
         return CommandError("{name}: {reason}", name=name, reason=said, exit_code=126)
-    return CommandError("{name}: {reason} (at {step})", name=name, reason=said, step=ascii(step)[1:41], exit_code=126)
+    step = ascii(step)[1:-1][:40]
+    return CommandError("{name}: {reason} (at {step})", name=name, reason=said, step=step, exit_code=126)
 
 
 def _result(message: dict[str, object]) -> ExecResult:

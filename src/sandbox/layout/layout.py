@@ -91,7 +91,7 @@ def _shown(config: Config, identity: str, environment: Mapping[str, str], home: 
     """The sandbox's own places, the system and the project."""
     made = _begun(config, identity, system.tenant(config.user))
     plan = made.plan
-    plan.environment = system.environment(EnvFilter(config.environment), environment)
+    plan.environment = system.environment(EnvFilter.of(config, environment), environment)
     _own(plan, home, config.filesystem)
     system.show(plan, home)
     _project(plan, config.filesystem, home, system)
@@ -159,7 +159,7 @@ def _whole_host(
     made = _begun(config, identity)
     plan = made.plan
     plan.scratch_size = filesystem.scratch_size
-    plan.environment = EnvFilter(config.environment).filter(environment)
+    plan.environment = EnvFilter.of(config, environment).filter(environment)
     home = os.path.realpath(os.path.expanduser("~"))
     whole_host.WholeHost().show(plan, home)
     writable = whole_host.show_writable(plan, filesystem, made.notices)
@@ -205,7 +205,7 @@ def on_host(config: Config, identity: str, environment: Mapping[str, str], direc
     plan.uid, plan.gid = os.getuid(), os.getgid()
     plan.limits = config.limits
     plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
-    plan.environment = EnvFilter(config.environment).filter(environment)
+    plan.environment = EnvFilter.of(config, environment).filter(environment)
     if directory is not None:
         plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX_ID=identity)
     return Layout(plan)

@@ -1,7 +1,8 @@
 """Which environment variables a tenant sees.
 
-Order: `block`, then `allow`, then what looks like a secret (by name or by value), then pointers to services of the host
-and launch hooks; everything else passes. Patterns ignore case, except in `allow`.
+Order: `block`, then what secrets of the gate are read from or holds the value of one, then `allow`, then what looks
+like a secret (by name or by value), then pointers to services of the host and launch hooks; everything else passes.
+Patterns ignore case, except in `allow`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from sandbox.policy.decision import Decision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from sandbox.config.model import Environment
+    from sandbox.config.model import Config, Environment, Secret
 
 STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin"
 TMPDIR = "/tmp"
@@ -29,6 +30,20 @@ class EnvFilter:
         self.allow = environment.allow
         self.block = Names(environment.block)
         self.set = environment.set
+        self._sources: dict[str, str] = {}  # variables that secrets are read from, and the settings that say so
+        self._held: list[str] = []  # values of secrets
+
+    @classmethod
+    def of(cls, config: Config, environment: Mapping[str, str]) -> EnvFilter:
+        """The rules of a sandbox whose owner has this `environment`: secrets that the gate holds are not passed."""
+        made = cls(config.environment)
+        for setting, secret in _secrets(config):
+            if secret.from_env is not None:
+                made._sources[secret.from_env] = f"{setting}.from_env"
+            value = secret.value or environment.get(secret.from_env or "", "")
+            if len(value) >= SHORTEST_SECRET:
+                made._held.append(value)
+        return made
 
     def check(self, name: str, value: str = "") -> Decision:
         """Whether the user's variable `name` is passed."""
@@ -37,6 +52,10 @@ class EnvFilter:
         pattern = self.block.match(name)
         if pattern is not None:
             return Decision(False, "environment.block", "Matches blocked variable: {pattern}", pattern=pattern)
+        if name in self._sources:
+            return Decision(False, self._sources[name], "A secret is read from it")
+        if any(one in value for one in self._held):
+            return Decision(False, "network.secrets", "It contains a secret's value")
         pattern = next((one for one in self.allow if glob(one, name)), None)
         if pattern is not None:
             return Decision(True, "environment.allow", "Matches allowed variable: {pattern}", pattern=pattern)
@@ -90,6 +109,14 @@ class EnvFilter:
         ]
         secrets += [*secrets_of(self.set), *more]
         return [_without(word, secrets) for word in words]
+
+
+def _secrets(config: Config) -> Iterator[tuple[str, Secret]]:
+    for name, secret in config.network.secrets.items():
+        yield f"network.secrets.{name}", secret
+    for name, entry in config.credentials.items():
+        for variable, secret in entry.variables.items():
+            yield f"credentials.{name}.variables.{variable}", secret
 
 
 def secrets_of(environment: Mapping[str, str]) -> list[str]:

@@ -8,7 +8,7 @@ because some servers do.
 
 from __future__ import annotations
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message
 from sandbox.policy.hosts import HostPattern, HostSet
 
 TYPE_CHECKING = False
@@ -75,7 +75,7 @@ class HttpRules:
         """The allowing rules for `host`."""
         return [rule for rule in self.allow if rule.means(host, port)]
 
-    def denial(self, method: str, host: str, port: int, target: str) -> tuple[str, str] | None:
+    def denial(self, method: str, host: str, port: int, target: str) -> tuple[str, Message] | None:
         """`(rule, reason)` if the request is denied, otherwise None. `target` is its path with the query."""
         allowing = self.allowing(host, port)
         denying = [rule for rule in self.deny if rule.means(host, port)]
@@ -84,17 +84,24 @@ class HttpRules:
         try:
             as_sent, as_split, as_decoded = _readings(target)
         except ValueError as problem:
-            return "network.http", f"{problem}, so no rule can be applied to it"
+            return "network.http", Message("{problem}, so no rule can be applied to it", problem=Message(str(problem)))
         # Most servers treat `/admin/` as `/admin`.
         without_final_slash = as_decoded if as_decoded[-1] else as_decoded[:-1]
         for rule in denying:
             if any(rule.denies(method, one) for one in (as_sent, as_decoded, without_final_slash)):
-                return f"network.http.deny: {rule.text}", f"{method} {host} {_shown(target)} is denied"
+                text = Message("{method} {host} {path} is denied", method=method, host=host, path=_shown(target))
+                return f"network.http.deny: {rule.text}", text
         # Servers disagree about encoded slashes: a request must be allowed in both readings.
         read = (as_sent,) if as_split == as_sent else (as_sent, as_split)
         if allowing and not all(any(rule.covers(method, one) for rule in allowing) for one in read):
-            allow = "network.http.allow"
-            return allow, f"{method} {host} {_shown(target)} matches no rule of {allow}"
+            rule_of = "network.http.allow"
+            return rule_of, Message(
+                "{method} {host} {path} matches no rule of {setting}",
+                method=method,
+                host=host,
+                path=_shown(target),
+                setting=rule_of,
+            )
         return None
 
 

@@ -118,14 +118,34 @@ class NetworkPolicy:
             )
         return Decision(False, "network.allowed_hosts", self._missing(host, port))
 
-    def _missing(self, host: str, port: int | None) -> str:
-        shown = _joined(host, port)
+    def _missing(self, host: str, port: int | None) -> Message:
+        shown, setting = _joined(host, port), self._allowing
         if port is not None and (self._allowed.names(host) or self._preset.names(host)) is not None:
-            way = f"add {shown!r}" + (", or set network.allow_git" if port == SSH else "")
-            return f"{host} is allowed, but not on port {port}; to allow it, {way} to {self._allowing}"
+            if port == SSH:
+                return Message(
+                    "{host} is allowed, but not for ssh; to allow it, set network.allow_git, or add {shown!r} to "
+                    "{setting}",
+                    host=host,
+                    shown=shown,
+                    setting=setting,
+                )
+            return Message(
+                "{host} is allowed, but not on port {port}; to allow it, add {shown!r} to {setting}",
+                host=host,
+                port=port,
+                shown=shown,
+                setting=setting,
+            )
         if parse_address(host) is not None:
-            return f"the address {shown} is not allowed; use a name, or add {host!r} to {self._allowing}"
-        return f"{shown} is not allowed; to allow it, add {host!r} to {self._allowing}"
+            return Message(
+                "the address {shown} is not allowed; use a name, or add {host!r} to {setting}",
+                shown=shown,
+                host=host,
+                setting=setting,
+            )
+        return Message(
+            "{shown} is not allowed; to allow it, add {host!r} to {setting}", shown=shown, host=host, setting=setting
+        )
 
     def _local(self, shown: str, port: int | None) -> Decision:
         rule = "network.localhost_ports"

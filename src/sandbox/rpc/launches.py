@@ -271,7 +271,7 @@ class Environments:
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self._rules = EnvFilter(sandbox.config.environment)
+        self._rules = EnvFilter.of(sandbox.config, os.environ)
         at_start = self._rules.filter(os.environ)
         self._own = {
             name: value

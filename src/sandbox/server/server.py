@@ -21,6 +21,7 @@ from sandbox.server.e2b.state import E2b
 from sandbox.server.probing import Probe
 from sandbox.server.reach import Reach, nobody_holds, remember_name
 from sandbox.server.ready_pool import Ready
+from sandbox.server.scopes import LEASE
 from sandbox.server.tail import Tail
 from sandbox.server.tickets import Tickets
 from sandbox.server.token_file import Given
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config
     from sandbox.sandbox import Sandbox
     from sandbox.sandboxes import Sandboxes
+    from sandbox.server.scopes import Access
     from sandbox.server.settings import Settings
 
 T = TypeVar("T")
 THREADS = 1024  # each running command, terminal or connection takes one
+CREATING = "…"  # in place of a leased sandbox's id, until it exists
 ENDING_THREADS = 8  # kept for ending things, which must work when all others are taken
 
 
@@ -85,22 +88,34 @@ class Server:
         return not self.draining.is_set()
 
     @contextmanager
-    def leasing(self, token: str) -> Iterator[list[Sandbox]]:
-        """Around the creation of a sandbox with this token: put it into the list. A leased token is good for one, and
-        may try again when that failed. Raises Denied after the first."""
-        self._lease(token)
+    def leasing(self, access: Access) -> Iterator[list[Sandbox]]:
+        """Around the creation of a sandbox with this access: put it into the list. A lease is good for one, and may try
+        again when that failed. Raises Denied after the first, and when the lease has ended."""
+        self._lease(access)
         made: list[Sandbox] = []
         try:
             yield made
         finally:
-            self._leased(token, made[0].id if made else None)
+            self._leased(access.token, made[0].id if made else None)
 
-    def _lease(self, token: str) -> None:
+    def end_lease(self, token: str) -> bool:
+        """Forgets a lease and its token, unless it creates its sandbox at this moment. Returns whether it did."""
         with self._leasing:
-            if self.leases.get(token) == "":
-                self.leases[token] = "…"
-            elif token in self.leases:
+            if self.leases.get(token) == CREATING:
+                return False
+            self.leases.pop(token, None)
+            self.tokens.forget(token)
+            return True
+
+    def _lease(self, access: Access) -> None:
+        with self._leasing:
+            held = self.leases.get(access.token)
+            if held == "":
+                self.leases[access.token] = CREATING
+            elif held is not None:
                 raise Denied("lease", "this token was valid for one sandbox only")
+            elif access.surface == LEASE:  # over a connection that was made before the lease ended
+                raise Denied("lease", "the lease has ended")
 
     def _leased(self, token: str, sandbox: str | None) -> None:
         with self._leasing:

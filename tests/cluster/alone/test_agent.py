@@ -99,9 +99,10 @@ def test_sandboxes_do_not_inherit_the_niceness_of_rays_workers(home: Path) -> No
     assert int(told.stdout) <= 0, told.stderr
 
 
-def test_an_agent_leases_nothing_to_nobody(home: Path) -> None:
+@pytest.mark.parametrize("holder", ["", "é" * 64, "F" * 64, "0" * 63 + "\n"])
+def test_an_agent_leases_nothing_to_nobody(home: Path, holder: str) -> None:
     with agents(NODE) as [agent], pytest.raises(SandboxError, match="digest"):
-        agent.lease(Identity("x").authority, "")
+        agent.lease(Identity("x").authority, holder)
 
 
 def test_the_gate_of_a_leased_sandbox_can_be_the_clients(home: Path, origin: Origin) -> None:

@@ -9,13 +9,14 @@ import socket
 import ssl
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from sandbox import ConfigError, Denied, NotFound, SandboxError
 from sandbox.async_process import AsyncProcess
+from sandbox.client import Client
 from sandbox.cluster.agent_stream import connect
 from sandbox.cluster.identity import Identity
 from tests.cluster.alone.agents import Leased, agents
@@ -152,3 +153,52 @@ def test_a_kept_command_runs_on_when_an_asyncio_program_leaves_it(home: Path) ->
             assert again.pid == pid
             again.write(b"\n")
             assert again.wait(60).exit_code == 6
+
+
+@pytest.mark.parametrize("ended", ["released", "unused"])
+def test_a_lease_that_has_ended_makes_nothing_over_a_connection_that_it_opened_before(home: Path, ended: str) -> None:
+    """Its place was given back to Ray: a sandbox would be beyond every quota, and nobody would remove its files."""
+    with agents(NODE) as [agent]:
+        leased = Leased(agent)
+        connection = leased.connect()
+        if ended == "released":
+            agent.release(leased.id)
+        else:
+            agent._leases._used[leased.id] = float("-inf")  # as if a minute had passed
+            agent._leases.sweep()
+        with pytest.raises(SandboxError):
+            Client({}, connection=connection, create=True)
+        assert agent.status()["sandboxes"] == 0
+
+
+def test_of_many_that_use_one_lease_at_once_one_makes_a_sandbox(home: Path) -> None:
+    with agents(NODE) as [agent]:
+        leased = Leased(agent)
+        made: list[Client] = []
+
+        def attempt() -> None:
+            with suppress(Denied):
+                made.append(leased.sandbox())
+
+        attempts = [Thread(target=attempt) for _ in range(8)]
+        for one in attempts:
+            one.start()
+        for one in attempts:
+            one.join()
+        with made[0] as own:
+            assert len(made) == 1 and own.exec("echo mine").stdout == "mine\n"
+
+
+def test_further_connections_to_a_sandbox_end_with_its_lease(home: Path) -> None:
+    with agents(NODE) as [agent], Leased(agent).sandbox() as other:
+        leased = Leased(agent)
+        sandbox = leased.sandbox()
+        further = [leased.connect(sandbox.id) for _ in range(3)]
+        ended = Event()
+        further[0].on_end = ended.set
+        sandbox.close()
+        agent.release(leased.id)
+        assert ended.wait(30)
+        assert other.exec("echo still here").stdout == "still here\n"
+        for one in further:
+            one.close()

@@ -248,7 +248,7 @@ def test_a_settings_file_is_recognised(project: Path, tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(SRT_SEED))
     found = resolve({}, project=str(project), config_file=str(file))
-    assert found.config.filesystem.deny_write == ["./secrets"]
+    assert found.config.filesystem.deny_write == ["./secrets", str(file)]
 
 
 CREATE_SEED: dict[str, Any] = {

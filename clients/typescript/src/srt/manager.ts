@@ -133,7 +133,8 @@ class Manager {
     this.updating = updated;
   };
 
-  /** Lets one command reach more hosts than the settings say. Call it before the command is wrapped under that id. */
+  /** Lets one command reach more hosts than the settings say. Call it before the command is wrapped under that id: a command that
+   * was wrapped before shares its sandbox with others, so its list has no effect, and a warning of the process says so. */
   registerCommandNetworkLists = (commandId: string, lists: { allowedDomains?: string[] }): void => {
     if (typeof commandId !== 'string' || commandId.length < SHORTEST_LISTS_ID) {
       throw new Error(`registerCommandNetworkLists: commandId must be a string of at least ${SHORTEST_LISTS_ID} characters`);
@@ -143,6 +144,10 @@ class Manager {
     const wrong = allowedDomains.find((entry) => !isAllowedDomain(entry));
     if (wrong !== undefined) {
       throw new Error(`registerCommandNetworkLists: invalid allowedDomains entry ${JSON.stringify(wrong)}`);
+    }
+    const late = this.texts.has(encoded(commandId)) && ![...this.sandboxes.values()].some((entry) => entry.listsId === commandId);
+    if (late && allowedDomains.length > 0) {
+      process.emitWarning('registerCommandNetworkLists: wrap the command again; what was wrapped before has no list of its own');
     }
     this.lists.set(commandId, [...allowedDomains]);
     this.applyLists(commandId);

@@ -145,7 +145,7 @@ export class WarmSandbox {
     const reason = await ask(host, port);
     if (reason === undefined) return { answer: 'once' };
     if (this.reasons.size < MOST_REASONS) this.reasons.set(`${host}:${port}`, reason);
-    return { answer: 'deny' };
+    return { blocked: reason }; // for the command to read, too
   }
 
   /** The command that it must have been; unknown when several run. */

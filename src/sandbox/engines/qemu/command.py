@@ -16,7 +16,8 @@ MISSING = Message(
 )
 # Everything except what is slow to emulate: copying byte by byte in one instruction, five-level page tables, and
 # features that add work to each of the kernel's accesses to a program's memory.
-EMULATED = "max,-erms,-fsrm,-la57,-smap,-pku,-pks"
+_EMULATED = ("-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm,-la57,-smap,-pku,-pks")
+_ACCELERATED = ("-accel", "kvm", "-cpu", "host")
 PROGRAM = "/usr/bin/qemu-system-x86_64"
 
 
@@ -28,26 +29,30 @@ def find_qemu() -> str:
 
 
 def command(
-    memory_mb: int, cpus: int, accelerated: str, *, template: bool, saved: bool = False, khz: int = 0
+    memory_mb: int,
+    cpus: int,
+    accelerated: str,
+    *,
+    template: bool,
+    saved: bool = False,
+    khz: int = 0,
+    for_root: bool = True,
 ) -> list[str]:
     """The command line of a machine: one that will become a template, or a clone of a template or a `saved` machine.
 
-    `khz` is the frequency of the processor's time stamp counter; only a machine that boots needs it.
+    `khz` is the frequency of the processor's time stamp counter, and `for_root` says whether a tenant may be root of
+    the machine; only a machine that boots needs them.
     """
     return [
         PROGRAM,
         *("-M", "microvm,acpi=on,pit=on,pic=on,rtc=on,memory-backend=ram"),
-        *(
-            ("-accel", "kvm", "-cpu", "host")
-            if accelerated == KVM
-            else ("-accel", "tcg,thread=multi", "-cpu", EMULATED)
-        ),
+        *(_ACCELERATED if accelerated == KVM else _EMULATED),
         *("-smp", str(cpus), "-m", str(memory_mb)),
         *("-object", f"memory-backend-file,id=ram,size={memory_mb}M,mem-path={DIRECTORY}/ram,{_shared(template)}"),
         *("-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
         *("-serial", f"file:{DIRECTORY}/console" if template else "null"),
         # A clone has its kernel in the saved memory; QEMU would read the file into its own memory.
-        *(_kernel(accelerated, khz) if template else ()),
+        *(_kernel(_kernel_words(accelerated, khz, for_root)) if template else ()),
         # No announcements to neighbours: there are none, and a clone takes 40 ms to translate that code.
         *("-netdev", "user,id=net", "-device", "virtio-net-device,netdev=net,guest_announce=off"),
         *("-device", "virtio-serial-device"),
@@ -64,8 +69,7 @@ def command(
     ]
 
 
-def _kernel(accelerated: str, khz: int) -> list[str]:
-    words = _kernel_words(accelerated, khz)
+def _kernel(words: str) -> list[str]:
     return ["-kernel", f"{DIRECTORY}/kernel", "-initrd", f"{DIRECTORY}/initramfs", "-append", words]
 
 
@@ -97,10 +101,14 @@ _LEAN = (
         "transparent_hugepage=madvise",
         "nowatchdog",
     ),
+    # Housekeeping that would wake an idle machine every second or more often.
+    *("sysctl.vm.stat_interval=3600", "sysctl.vm.compaction_proactiveness=0"),
 )
+# Control groups, which only root could use: their accounting is part of every new process and page.
+_NO_ROOT = ("cgroup_disable=memory,cpu,pids",)
 
 
-def _kernel_words(accelerated: str, khz: int) -> str:
+def _kernel_words(accelerated: str, khz: int, for_root: bool) -> str:
     words = "console=ttyS0 quiet panic=-1 random.trust_cpu=on"
     if accelerated == KVM:
         return words
@@ -108,4 +116,5 @@ def _kernel_words(accelerated: str, khz: int) -> str:
     # cannot validate it by timer ticks either, and would use those as its clock, which stops when QEMU is stopped. An
     # emulated processor does not speculate, so there is nothing to mitigate. Code at a random address would have to be
     # translated each time, and a command would take three times as long.
-    return f"{words} {' '.join(_LEAN)} norandmaps tsc=reliable tsc_early_khz={khz}"
+    lean = " ".join(_LEAN if for_root else _LEAN + _NO_ROOT)
+    return f"{words} {lean} norandmaps tsc=reliable tsc_early_khz={khz}"

@@ -87,7 +87,7 @@ def template(
     """
     kernel, guest, accelerated = find_kernel(), guest_binary(), acceleration()
     # Everything that a saved machine depends on. With KVM, that includes the host's processor.
-    told = [command(memory_mb, cpus, accelerated, template=True), list(WARM), repr(setup)]
+    told = [command(memory_mb, cpus, accelerated, template=True, for_root=setup is None), list(WARM), repr(setup)]
     inputs = (find_qemu(), kernel.image, kernel.list, guest)
     directory = named(told, inputs, processor=accelerated == KVM)
     made = Template(directory, memory_mb, cpus, accelerated, setup)
@@ -137,7 +137,8 @@ def _boot_and_save(work: str, made: Template, room: Callable[[str], Running], to
 
 def _boot_command(work: str, made: Template) -> list[str]:
     khz = _khz(os.path.join(work, "guest"))
-    return command(made.memory_mb, made.cpus, made.accelerated, template=True, khz=khz)
+    for_root = made.setup is None  # one that was set up is an ordinary user's
+    return command(made.memory_mb, made.cpus, made.accelerated, template=True, khz=khz, for_root=for_root)
 
 
 def _khz(guest: str) -> int:

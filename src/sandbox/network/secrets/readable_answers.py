@@ -40,7 +40,8 @@ def refuse_unreadable(response: Response, request: Request) -> None:
     headers = response.headers
     # Without a range (`bytes */21`), the field only says how long the whole is.
     ranges = [one for one in headers.get_all("Content-Range") if "*/" not in one.replace(" ", "")]
-    if response.status in (206, 226) or ranges or headers.media_type == "multipart/byteranges":
+    several = headers.media_type.endswith("byteranges")  # also Apache's `x-byteranges`
+    if response.status in (206, 226) or ranges or several:
         raise Denied(
             RULE,
             "{host} answered with partial content ({status}), which could split a secret's value in two",

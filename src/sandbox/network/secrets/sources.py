@@ -157,8 +157,16 @@ def _from_command(command: list[str], path: str) -> str:
     import os
     import subprocess
 
-    from sandbox.network.secrets.programs import environment
+    from sandbox.network.secrets.programs import environment, of_tenants
 
+    home = os.path.expanduser("~")
+    theirs = of_tenants(command, home)
+    if theirs is not None:
+        raise Missing(
+            "will not run a program with{name}, which is where sandboxes write: move it to another directory",
+            name=_shown(theirs, path=True),
+            path=path,
+        )
     try:
         # Its standard error is the owner's terminal, where it may ask for a password; we never keep that output.
         done = subprocess.run(
@@ -168,7 +176,7 @@ def _from_command(command: list[str], path: str) -> str:
             timeout=COMMAND_TIMEOUT,
             check=False,
             env=environment(),
-            cwd=os.path.expanduser("~"),  # not the project, where tenants can write: `python -m x`
+            cwd=home,  # not the project, where tenants can write: `python -m x`
         )
     except OSError as problem:
         raise Missing(

@@ -39,14 +39,17 @@ class Exec(Struct, forbid_unknown_fields=True):
     timeoutMs: Annotated[int, Meta(ge=1, le=86_400_000)] = 30_000
 
 
-class Ended(Struct):
-    """Any exit code is an answer, not an error. `executedInSandbox` is false in mode `off`."""
+class Ended(Struct, omit_defaults=True):
+    """Any exit code is an answer, not an error. `executedInSandbox` is false in mode `off`. `timedOut` and `truncated`
+    (the output was too long) are there only when they are true."""
 
     exitCode: int
     stdout: str
     stderr: str
     durationMs: int
     executedInSandbox: bool
+    timedOut: bool = False
+    truncated: bool = False
 
 
 class Capability(Struct):
@@ -129,7 +132,9 @@ async def run_in(server: Server, access: Access, manager: SandboxManager, asked:
     require(access, needed("exec", walled=walled))
     timeout = asked.timeoutMs / 1000
     result = await server.run(lambda: manager._exec_in(sandbox, asked.command, workdir=asked.workdir, timeout=timeout))
-    return Ended(result.exit_code, result.stdout, result.stderr, result.duration_ms, walled)
+    return Ended(
+        result.exit_code, result.stdout, result.stderr, result.duration_ms, walled, result.timed_out, result.truncated
+    )
 
 
 @post("/api/sandbox/docker/start", opt={"verb": "host"}, status_code=200)

@@ -113,7 +113,7 @@ class _Creator:
     def restore(self, name: str, config: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
         if not self._access.may("host"):  # it may do whatever the saved sandbox was allowed to
             raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
-        with self._server.leasing(self._access.token) as made, self._server.places.hold():
+        with self._server.leasing(self._access) as made, self._server.places.hold():
             made.append(self._server.sandboxes.restore(name, config, hooks=hooks))
             return self._reachable(made[0])
 

@@ -47,7 +47,7 @@ def _create(server: Server, access: Access, config: dict[str, Any], name: str) -
 def start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None = None) -> Sandbox:
     """Starts a sandbox within what the token allows, when there is a place for it. Without scope `host`, `config` may
     only tighten what the owner has set."""
-    with server.leasing(access.token) as made, server.places.hold():
+    with server.leasing(access) as made, server.places.hold():
         made.append(_start(server, access, config, name, hooks))
         return made[0]
 
