@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from sandbox.network.secrets.field_paths import Keys
 
+
 class Leaf(NamedTuple):
     """A string in a file. `number` counts the strings at the same path, where a format allows several."""
 
