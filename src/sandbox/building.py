@@ -175,10 +175,10 @@ class Building(Serving):
         keep_noted_from_tenants(self.config)
         filesystem = self.config.filesystem
         if authorities := self.config.network.ca_certificates:
-            from glob import escape
+            from sandbox.config.glob_paths import escaped
 
             real = (os.path.realpath(os.path.expanduser(one)) for one in authorities)
-            filesystem.deny_write = [*filesystem.deny_write, *(escape(one) for one in real if os.path.isfile(one))]
+            filesystem.deny_write = [*filesystem.deny_write, *(escaped(one) for one in real if os.path.isfile(one))]
         if signs(self.config):
             from sandbox.guards.signing_files import frozen
 

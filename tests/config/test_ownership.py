@@ -17,6 +17,12 @@ from sandbox.vfs import MemoryProvider
 pytestmark = pytest.mark.walls
 
 
+@pytest.fixture(autouse=True)
+def _nothing_known(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that earlier runs were told to read are protected in every later one, by rules of the same lists."""
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path_factory.mktemp("home")))
+
+
 def asked(tmp_path: Path) -> dict[str, Any]:
     """Something in every section, nested where sections nest."""
     (tmp_path / "data").mkdir(exist_ok=True)

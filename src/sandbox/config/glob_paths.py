@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 SIGNS = "*?["
 
 
+def escaped(path: str) -> str:
+    """A pattern that means this path alone. (`glob.escape` does the same, and takes milliseconds to load.)"""
+    return "".join(f"[{sign}]" if sign in SIGNS else sign for sign in path)
+
+
 def matches(pattern: str, enter: Callable[[str], bool] | None = None) -> Iterator[str]:
     """The existing paths, hidden ones too, that an absolute pattern means; `**` stands for any number of directories.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from sandbox.config.glob_paths import escaped
 from sandbox.config.home import home
 
 TYPE_CHECKING = False
@@ -35,12 +36,8 @@ def keep_noted_from_tenants(config: Config) -> None:
 
 
 def _add(filesystem: Filesystem, files: list[tuple[str, bool]]) -> None:
-    if not files:
-        return  # every start comes here, and `glob` takes long to load
-    from glob import escape
-
     for path, secret in files:
-        rule = escape(path)
+        rule = escaped(path)
         if rule not in filesystem.deny_write:
             filesystem.deny_write = [*filesystem.deny_write, rule]
         if secret and rule not in filesystem.deny_read:

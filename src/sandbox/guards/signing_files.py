@@ -33,10 +33,10 @@ def keystores(config: Config) -> dict[str, str]:
 
 def frozen(config: Config) -> list[str]:
     """What must not be changed wherever tenants see it, as entries of `deny_write`."""
-    from glob import escape
+    from sandbox.config.glob_paths import escaped
 
     found = {os.path.realpath(path): None for path in (*trusted(config.signing), *_noted()["frozen"])}
-    return [escape(path) for path in found if os.path.isfile(path)]
+    return [escaped(path) for path in found if os.path.isfile(path)]
 
 
 def trusted(signing: Signing) -> Iterator[str]:
