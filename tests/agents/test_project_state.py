@@ -169,6 +169,20 @@ def test_a_blocked_file_that_appears_later_is_covered_too(desk: Desk, monkeypatc
         assert "SECRET" not in watched.sandbox.exec("echo x > .tool/x; cat .tool/.env .tool/*").stdout
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["there", "absent"])
+def test_it_can_be_written_for_as_long_as_the_agent_runs(desk: Desk, there: bool) -> None:
+    place = desk.project / ".claude"
+    if there:
+        place.mkdir()
+    with Watched(desk.project, state={"name": "sh", "project": [".claude"]}) as watched:
+        for turn in ("first", "second"):
+            done = watched.sandbox.exec(f"echo {turn} > .claude/settings.local.json; cat .claude/settings.local.json")
+            assert done.stdout == f"{turn}\n", done.stderr
+            (place / "settings.json").write_text("{}")  # the person's, beneath
+            watched.sandbox._guard.catch_up(60)
+    assert not (place / "settings.local.json").exists()
+
+
 def test_links_of_a_tenant_lead_the_host_nowhere(desk: Desk, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()

@@ -98,7 +98,7 @@ class LateCovers:
         from sandbox.guards.mount_in_namespace import freeze
 
         inside = {shown: path for path in again for shown in self._views.inside(path)}
-        for shown, problem in freeze(self._namespace, sorted(inside)):
+        for shown, problem in freeze(self._namespace, dict(sorted(inside.items()))):
             if problem and self._alive():
                 self._tell(f"a protected file was replaced and could not be frozen: {problem}", inside[shown], "freeze")
                 self._tenants.end(THAWED)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
+    _Identity = tuple[int, int]  # device and number
+
 NS_GET_USERNS = 0xB701
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT = 428, 429, 430, 431, 432  # the same on all machines
@@ -55,11 +57,12 @@ def cover(
         yield path, None if code == DONE else why
 
 
-def freeze(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
-    """Makes each path read-only in the mount namespace. Yields the same as `cover`."""
-    names = [os.fsencode(path) for path in paths]
-    answers = _entered(namespace, lambda calls, line: _freeze_all(calls, names, line)) if names else []
-    for at, path in enumerate(paths):
+def freeze(namespace: int, paths: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    """Makes each path read-only in the mount namespace, where it shows the host's file that `paths` says. Yields the
+    same as `cover`."""
+    names = {path: (os.fsencode(path), found) for path, host in paths.items() if (found := _identity(host))}
+    answers = _entered(namespace, lambda calls, line: _freeze_all(calls, [*names.values()], line)) if names else []
+    for at, path in enumerate(names):
         code = answers[at][0][0] if at < len(answers) else FAILED
         yield path, None if code == DONE else "" if code in (THERE, GONE) else os.strerror(code - FAILED)
 
@@ -138,17 +141,26 @@ def _cover_all(calls: _Calls, names: list[tuple[bytes, bool | None]], line: sock
         line.send(bytes([answer]))
 
 
-def _freeze_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
-    for name in names:
+def _freeze_all(calls: _Calls, names: list[tuple[bytes, _Identity]], line: socket.socket) -> None:
+    for name, identity in names:
         try:
-            is_link = os.path.islink(name)
-            answer = THERE if os.statvfs(name).f_flag & os.ST_RDONLY else FAILED
+            # Another file there is not the host's: a layer of the tenants' own, or a newer one, of which we will hear.
+            is_link, other = os.path.islink(name), _identity(name) != identity
+            answer = THERE if other or os.statvfs(name).f_flag & os.ST_RDONLY else FAILED
         except OSError:
             is_link, answer = True, GONE
         if answer == FAILED:
             failed = 0 if is_link else _frozen(calls, name)
             answer = GONE if is_link or failed == errno.ENOENT else FAILED + failed if failed else DONE
         line.send(bytes([answer]))
+
+
+def _identity(path: str | bytes) -> _Identity | None:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
 
 
 def _made(calls: _Calls, name: bytes, is_dir: bool) -> bool:
