@@ -24,9 +24,9 @@ from sandbox.server.e2b.state import MOST_CONTEXTS, MOST_STREAMS, SandboxState
 from sandbox.server.reach import Reached
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
+from sandbox.server.settings import BODY_LIMIT
 from sandbox.sessions.languages import open_session
 
-BODY_MOST = 10 * 2**20
 LANGUAGES = {
     "python": "python",
     "javascript": "node",
@@ -187,8 +187,8 @@ async def _body(request: Asking) -> bytes:
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > BODY_MOST:
-            raise E2bRefusal(413, f"a body has at most {BODY_MOST} bytes")
+        if len(body) > BODY_LIMIT:
+            raise E2bRefusal(413, f"a body has at most {BODY_LIMIT} bytes")
     return bytes(body)
 
 
