@@ -169,10 +169,12 @@ class Building(Serving):
     def _freeze_what_is_trusted(self) -> None:
         """Keeps tenants from changing configurations that runs were told to read, authorities that the gate trusts, and
         what the host's signer runs and trusts, whether or not this sandbox signs."""
-        from sandbox.config.named_file import keep_noted_from_tenants
         from sandbox.guards.scan import signs
 
-        keep_noted_from_tenants(self.config)
+        if os.path.exists(f"{home()}/named"):  # most people never name a file
+            from sandbox.config.named_file import keep_noted_from_tenants
+
+            keep_noted_from_tenants(self.config)
         filesystem = self.config.filesystem
         if authorities := self.config.network.ca_certificates:
             from sandbox.config.glob_paths import escaped

@@ -11,7 +11,6 @@ import os
 from sandbox.config.home import user_config_file
 from sandbox.config.model import Config, Limits
 from sandbox.config.modes import default_limit, without_walls
-from sandbox.config.named_file import keep_from_tenants
 from sandbox.config.paths import absolute
 from sandbox.config.section import Section
 from sandbox.errors import ConfigError, Message, SandboxError
@@ -146,6 +145,8 @@ def resolve(
             _add_hosts(resolved, config, profile)
         config.filesystem.root = absolute(config.filesystem.root, project)
         if named is not None and config_file is not None:
+            from sandbox.config.named_file import keep_from_tenants
+
             keep_from_tenants(config, config_file, named)
     if resolved.asked:
         _hold_project(resolved)
