@@ -2,6 +2,7 @@
 
 import { call, post } from "./api.js";
 import { button, bytes, el, fill, toast } from "./dom.js";
+import { redraw } from "./redraw.js";
 import { may, on, sandbox } from "./state.js";
 import { t } from "./text.js";
 
@@ -14,17 +15,18 @@ export function changes(node, signal, id) {
 
   async function draw() {
     const one = sandbox(id);
-    if (one && !one.changes) return fill(list, el("p", {}, t("This sandbox writes to the project itself: there is nothing to review. Use --overlay for that.")));
+    if (one && !one.changes) return redraw(list, el("p", {}, t("This sandbox writes to the project itself: there is nothing to review. Use --overlay for that.")));
     const { changes: found } = await call(`${about}/changes`);
     const again = button(t("Look again"), draw, { class: "quiet" });
-    if (!found.length) return fill(list, el("p", { class: "answers" }, el("span", {}, t("No file differs.")), " ", again));
-    fill(list,
+    if (!found.length) return redraw(list, el("p", { class: "answers" }, el("span", {}, t("No file differs.")), " ", again));
+    redraw(list,
       el("p", { class: "answers" }, t("{count} changed", { count: found.length }), " ",
         may("apply") ? button(t("Apply all"), () => apply(null)) : null,
         may("apply") ? button(t("Discard all"), discard, { class: "danger" }) : null,
         again),
       found.slice(0, SHOWN).map(file),
       found.length > SHOWN ? el("p", {}, t("… and {count} more: sandbox diff {id}", { count: found.length - SHOWN, id })) : null);
+    for (const one of list.querySelectorAll("details[open]")) one.ontoggle();
   }
 
   async function apply(paths) {
@@ -41,7 +43,7 @@ export function changes(node, signal, id) {
     if (!confirm(t("Throw all changes of this sandbox away?"))) return;
     await post(`${about}/discard`, {});
     toast(t("Discarded."));
-    fill(list, el("p", {}, t("No file differs.")));
+    redraw(list, el("p", {}, t("No file differs.")));
   }
 
   async function drop(path) {
@@ -50,19 +52,21 @@ export function changes(node, signal, id) {
   }
 
   function file(change) {
-    const text = el("pre", { class: "diff", tabindex: "0" });
     const size = change.after ? bytes(change.after.size) : "";
-    return el("details", { class: `change ${change.kind}`, ontoggle: async (event) => {
-      if (!event.target.open || text.childNodes.length) return;
-      try { fill(text, lines((await call(`${about}/diff?path=${encodeURIComponent(change.path)}`)).diff)); } catch (problem) { fill(text, problem.message); }
+    return el("details", { class: `change ${change.kind}`, "data-key": change.path, ontoggle() {
+      if (this.open) difference(change.path).then((diff) => redraw(this.querySelector("pre"), diff));
     } },
     el("summary", {}, el("span", { class: "kind" }, t(change.kind)), " ", el("code", {}, change.path), " ", el("span", { class: "hint" }, size)),
     may("apply") ? el("p", { class: "answers" }, button(t("Apply"), () => apply([change.path])), button(t("Discard"), () => drop(change.path), { class: "danger" })) : null,
-    text);
+    el("pre", { class: "diff", tabindex: "0", "data-later": true }));
+  }
+
+  async function difference(path) {
+    try { return lines((await call(`${about}/diff?path=${encodeURIComponent(path)}`)).diff); } catch (problem) { return problem.message; }
   }
 
   fill(node, refused, list);
-  const safely = () => draw().catch((problem) => fill(list, el("p", { class: "hint" }, problem.message)));
+  const safely = () => draw().catch((problem) => redraw(list, el("p", { class: "hint" }, problem.message)));
   let before = sandbox(id)?.status;
   on("sandboxes", () => { const now = sandbox(id)?.status; if (before && now !== before) safely(); before = now; }, signal);
   safely();

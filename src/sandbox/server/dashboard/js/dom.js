@@ -14,27 +14,26 @@ export function visible(value, longest = LONGEST) {
 /** An element. `props`: attributes; `on…` are listeners; `class` is className. Children are nodes or text. */
 export function el(tag, props = {}, ...children) {
   const node = document.createElement(tag);
+  node.listens = []; // the names of its listeners: who draws it again passes them on (redraw.js)
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) { node[name] = value; node.listens.push(name); }
     else if (name === "class") node.className = value;
     else node.setAttribute(name, value === true ? "" : visible(value));
   }
-  add(node, children);
+  node.append(...nodes(children));
   return node;
 }
 
-function add(node, children) {
-  for (const child of children.flat()) {
-    if (child === null || child === undefined || child === false) continue;
-    node.append(child instanceof Node ? child : document.createTextNode(visible(child)));
-  }
+/** What is to be shown, as nodes: text is made safe, and what is not there is left out. */
+export function nodes(children) {
+  return children.flat().filter((one) => one !== null && one !== undefined && one !== false)
+    .map((one) => (one instanceof Node ? one : document.createTextNode(visible(one))));
 }
 
-/** Replaces what `node` contains. */
+/** Replaces what `node` contains. What is drawn again and again uses `redraw` instead. */
 export function fill(node, ...children) {
-  node.replaceChildren();
-  add(node, children);
+  node.replaceChildren(...nodes(children));
   return node;
 }
 
@@ -73,14 +72,15 @@ export function toast(message, problem = false) {
   hiding = setTimeout(() => { node.className = ""; }, problem ? 8000 : 3500);
 }
 
-/** A button that is off while its work is under way, and says what went wrong. */
+/** A button that is off while its work is under way, and says what went wrong. Not `disabled`: that takes the focus away from it. */
 export function button(label, work, props = {}) {
   return el("button", {
     type: "button", ...props,
     onclick: async (event) => {
       const node = event.currentTarget;
-      node.disabled = true;
-      try { await work(); } catch (problem) { toast(problem.message, true); } finally { node.disabled = false; }
+      if (node.ariaDisabled) return;
+      node.ariaDisabled = "true";
+      try { await work(); } catch (problem) { toast(problem.message, true); } finally { node.ariaDisabled = null; }
     },
   }, label);
 }

@@ -2,6 +2,7 @@
 
 import { call } from "./api.js";
 import { bytes, el, fill } from "./dom.js";
+import { redraw } from "./redraw.js";
 import { t } from "./text.js";
 
 const LOOK = 3000; // milliseconds between looks
@@ -20,13 +21,13 @@ export function nodes(node, signal) {
     table(["Node", "Address", "State", "CPUs", "Memory", "Sandboxes", "Ready"], machines), shared);
   shared.hidden = true;
   look(signal, (found) => {
-    fill(said, found.problem || t("{count} wait for room", { count: found.waiting }));
+    redraw(said, found.problem || t("{count} wait for room", { count: found.waiting }));
     said.className = found.problem ? "problem" : "";
-    fill(machines, found.nodes.map((one) => row([
+    redraw(machines, found.nodes.map((one) => row(one.node, [
       one.node, one.address, state(one),
       one.cpus, bytes(one.memory), one.sandboxes, one.ready])));
     shared.hidden = !found.teams.length;
-    fill(teams, found.teams.map((one) => row([
+    redraw(teams, found.teams.map((one) => row(one.team, [
       one.team || "–", one.priority, share(one, "sandboxes", String), share(one, "cpus", String), share(one, "memory", bytes), one.waiting])));
   });
 }
@@ -46,7 +47,7 @@ function table(heads, body) {
     el("table", {}, el("thead", {}, el("tr", {}, heads.map((one) => el("th", { scope: "col" }, t(one))))), body));
 }
 
-function row(cells) { return el("tr", {}, cells.map((one) => el("td", {}, one instanceof Node ? one : String(one)))); }
+function row(key, cells) { return el("tr", { "data-key": key }, cells.map((one) => el("td", {}, one instanceof Node ? one : String(one)))); }
 
 async function look(signal, draw) {
   while (!signal.aborted) {

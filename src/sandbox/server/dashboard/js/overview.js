@@ -2,6 +2,7 @@
 
 import { call } from "./api.js";
 import { button, bytes, el, fill, span } from "./dom.js";
+import { redraw } from "./redraw.js";
 import { doing, may, on, refresh, state } from "./state.js";
 import { t } from "./text.js";
 
@@ -20,7 +21,7 @@ export function overview(node, signal) {
     lively.hidden = !lives.length;
     keep(running, lives);
     keep(ended, state.sandboxes.filter((one) => !lives.includes(one)).slice(0, 100));
-    fill(none, lives.length ? null : el("p", {}, t("Nothing runs. Start something:"), " ", el("code", {}, "sandbox run -- …")));
+    redraw(none, lives.length ? null : el("p", {}, t("Nothing runs. Start something:"), " ", el("code", {}, "sandbox run -- …")));
   };
   on("sandboxes", draw, signal);
   on("stats", draw, signal);
@@ -33,19 +34,15 @@ function table(body) {
   return el("table", {}, el("thead", {}, el("tr", {}, heads.map((one) => el("th", { scope: "col" }, t(one))))), body);
 }
 
-/** Rows are kept while their sandbox is there, so that a button does not vanish under the pointer. */
+/** Most draws change few rows: one of which nothing is to be said anew is handed on as it is. */
 function keep(body, sandboxes) {
-  const old = new Map([...body.children].map((row) => [row.dataset.id, row]));
-  body.replaceChildren(...sandboxes.map((one) => {
-    const row = old.get(one.id) ?? el("tr", { "data-id": one.id });
-    const said = JSON.stringify([one, state.stats.get(one.id), state.counts.get(one.id), Math.floor(Date.now() / 1000)]);
-    if (row.said !== said) draw(row, one);
-    row.said = said;
-    return row;
-  }));
+  const old = new Map([...body.children].map((row) => [row.dataset.key, row]));
+  const said = (one) => JSON.stringify([one, state.stats.get(one.id), state.counts.get(one.id), Math.floor(Date.now() / 1000)]);
+  redraw(body, sandboxes.map((one) => (old.get(one.id)?.said === said(one) ? old.get(one.id) : row(one))));
+  for (const [at, one] of sandboxes.entries()) body.children[at].said = said(one);
 }
 
-function draw(row, one) {
+function row(one) {
   const stats = state.stats.get(one.id);
   const net = state.counts.get(one.id) ?? { allowed: 0, blocked: 0 };
   const lives = one.status === "running" || one.status === "paused";
@@ -59,10 +56,9 @@ function draw(row, one) {
     [t("Memory"), lives ? bytes(stats?.memory_bytes) : "–"],
     [t("Network"), el("span", {}, t("{count} allowed", { count: net.allowed }), ", ", el("span", { class: net.blocked ? "blocked" : "" }, t("{count} refused", { count: net.blocked })))],
   ];
-  const old = row.querySelector("button.end");
-  const end = lives && may("kill") ? old ?? button(t("End"), async () => {
+  const end = lives && may("kill") ? button(t("End"), async () => {
     await call(`/v1/sandboxes/${one.id}`, { method: "DELETE" });
     await refresh();
   }, { class: "danger end", "aria-label": `${t("End")} ${one.name || one.id}` }) : null;
-  fill(row, cells.map(([label, content]) => el("td", { "data-label": label }, content)), el("td", {}, end));
+  return el("tr", { "data-key": one.id }, cells.map(([label, content]) => el("td", { "data-label": label }, content)), el("td", {}, end));
 }

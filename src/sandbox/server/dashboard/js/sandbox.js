@@ -5,6 +5,7 @@ import { changes } from "./changes.js";
 import { button, bytes, el, fill, span } from "./dom.js";
 import { feed } from "./feed.js";
 import { policy } from "./policy.js";
+import { redraw } from "./redraw.js";
 import { doing, may, on, refresh, sandbox, state } from "./state.js";
 import { t } from "./text.js";
 
@@ -14,7 +15,7 @@ export function one(node, signal, id, asked) {
   const tab = Object.hasOwn(TABS, asked ?? "") ? asked : "activity"; // an address may name anything
   const head = el("div", { class: "head" });
   const body = el("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${tab}`, tabindex: "-1" });
-  const draw = () => fill(head, ...about(id));
+  const draw = () => redraw(head, ...about(id));
   fill(node, head, tabs(id, tab), body);
   on("sandboxes", draw, signal);
   on("stats", draw, signal);
@@ -41,11 +42,11 @@ function about(id) {
   const end = step && may("kill") ? button(t("End"), async () => {
     await call(`/v1/sandboxes/${id}`, { method: "DELETE" });
     await refresh();
-  }, { class: "danger" }) : null;
+  }, { class: "danger", "data-key": "end" }) : null;
   const pause = step && may("kill") && known.owner === "server" && known.engine !== "none" ? button(step[1], async () => {
     await call(`/v1/sandboxes/${id}/${step[0]}`, { method: "POST" });
     await refresh();
-  }) : null;
+  }, { "data-key": "step" }) : null;
   return [el("h1", {}, known.name || id, " ", el("span", { class: `state ${known.status}` }, t(known.status)), " ", pause, " ", end),
     el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, t(name)), el("dd", {}, String(value).slice(0, 500)))))];
 }

@@ -1,7 +1,8 @@
 // Signatures that wait for a person: what would be signed, decoded, and by whom it was asked. Approving is asked twice.
 
 import { call, post } from "./api.js";
-import { button, el, fill, span, toast } from "./dom.js";
+import { button, el, span, toast } from "./dom.js";
+import { redraw } from "./redraw.js";
 import { called, may } from "./state.js";
 import { t } from "./text.js";
 
@@ -10,7 +11,7 @@ const LOOK = 2000; // milliseconds between looks
 export async function showSigning(node, signal) {
   if (!may("approve")) return;
   while (!signal.aborted) {
-    if (!document.hidden && !node.contains(document.activeElement)) await draw(node);
+    if (!document.hidden) await draw(node);
     await new Promise((go) => setTimeout(go, LOOK));
   }
 }
@@ -19,14 +20,14 @@ async function draw(node) {
   let pending = [];
   try { ({ pending } = await call("/api/sandbox/sign/pending")); } catch { /* no signer runs */ }
   node.hidden = pending.length === 0;
-  fill(node, pending.map((one) => card(one, node)));
+  redraw(node, pending.map((one) => card(one, node)));
 }
 
 function card(one, node) {
   const decide = (what) => post(`/api/sandbox/sign/${what}`, { requestId: one.requestId, hash: one.hash });
-  return el("article", { class: "ask signature" },
+  return el("article", { class: "ask signature", "data-key": one.requestId },
     el("p", {}, el("strong", {}, headline(one.shown)), " — ", called(one.sandbox), " ",
-      t("(ends in {time})", { time: span(one.expiresAt - Date.now()) })),
+      el("span", { "aria-live": "off" }, t("(ends in {time})", { time: span(one.expiresAt - Date.now()) }))),
     el("dl", {}, rows(one.shown).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, el("code", {}, value))])),
     el("p", { class: "hint" }, t("Hash:"), " ", el("code", {}, one.hash)),
     el("p", { class: "answers" },
