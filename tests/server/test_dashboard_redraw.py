@@ -83,7 +83,11 @@ def test_a_refusal_that_is_read_stays_open_and_where_it_is(served: Served, brows
         allow = entry.get_by_role("button", name="Always allow")
         allow.focus()
         before = top(entry)
-        for written in (5, 150, 150):  # first at the top of the page, then scrolled; in the end past those that are shown
+        for written in (
+            5,
+            150,
+            150,
+        ):  # first at the top of the page, then scrolled; in the end past those that are shown
             unread(served, written)
             page.get_by_text(f"later {written - 1}", exact=True).first.wait_for(state="attached")
             assert abs(top(entry) - before) < 2
