@@ -332,6 +332,7 @@ def test_manager_config_of_the_seed() -> None:
         ("containerPrefix", ["", "-x", "a b", "a" * 64, "x\n", 5]),
         ("user", [0, "", "1:2:3", "a b", "--privileged"]),
         ("readOnlyRoot", ["yes", 1]),
+        ("cpus", ["2", True, [2], {}]),
         ("capDrop", ["ALL", [1], {}]),
         ("dns", ["192.0.2.1", [1], {}, ["192.0.2.1"]]),
     ],

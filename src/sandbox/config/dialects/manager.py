@@ -62,6 +62,13 @@ def _user(value: object) -> dict[str, Any]:
     return {"user": "root" if value.partition(":")[0] in ("0", "root") else "user"}
 
 
+def _cpus(value: object) -> dict[str, Any]:
+    """A number: the text that our own `limits.cpus` takes as well is no type of this specification."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError("must be a number of processors such as 1.5, not {value!r}", value=value)
+    return {"limits.cpus": value}
+
+
 def _boolean(value: object) -> dict[str, Any]:
     boolean(value)
     return {}
@@ -84,7 +91,7 @@ TABLE: Mapping[str, Any] = {
     "image": "image",
     "engineType": "engine",
     "memory": "limits.memory",
-    "cpus": "limits.cpus",
+    "cpus": _cpus,
     "pidsLimit": "limits.pids",
     "env": "environment.set",
     "network": _network,
