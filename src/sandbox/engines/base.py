@@ -116,9 +116,12 @@ class Running(ABC):
     def dial(self, address: str, port: int) -> socket.socket:
         """A connection to a TCP port that a tenant listens on. Raises OSError."""
 
-    @abstractmethod
     def out_of_memory(self) -> str | None:
-        """If tenants were killed for lack of memory since the last call, a message with limit and peak; else None."""
+        """If tenants were killed for lack of memory since the last call, a message with limit and peak; else None.
+
+        An engine that cannot tell keeps this one.
+        """
+        return None
 
     def usage(self) -> Usage:
         """What tenants use now; a value that the engine does not know is None."""

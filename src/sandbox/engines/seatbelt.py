@@ -118,9 +118,6 @@ class SeatbeltRunning(GuestRunning):
     def dial(self, address: str, port: int) -> socket.socket:
         return socket.create_connection((address, port))  # tenants share the machine's loopback
 
-    def out_of_memory(self) -> str | None:
-        return None
-
     def close(self) -> None:
         if not self._closed:
             self._closed = True

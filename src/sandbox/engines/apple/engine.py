@@ -53,9 +53,6 @@ class AppleRunning(GuestRunning):
         self._directory = directory
         self._closed = False
 
-    def out_of_memory(self) -> str | None:
-        return None
-
     def close(self) -> None:
         if self._closed:
             return
