@@ -110,6 +110,8 @@ def grep(
             raise CommandError("grep did not end within {seconds} seconds", seconds=int(GREP_SECONDS), exit_code=124)
         if result.stderr.strip():
             raise InvalidArgument("{problem}", problem=_printable(result.stderr.strip().splitlines()[-1][:LINE_MOST]))
+        if result.exit_code > 128:  # by a signal; with `-s` it is 2, silently, for files that cannot be read
+            raise CommandError("grep was killed, perhaps for lack of memory", exit_code=result.exit_code)
     return list(_matches(result.stdout_bytes, limit))
 
 
