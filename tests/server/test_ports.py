@@ -33,7 +33,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                             ("Content-Security-Policy", "default-src *"), ("NEL", "{}"), ("Report-To", "{}"),
                             ("Refresh", "0; url=/"), ("WWW-Authenticate", "Basic"),
                             ("Access-Control-Allow-Origin", "*"), ("Service-Worker-Allowed", "/"),
-                            ("X-Frame-Options", "ALLOWALL")):
+                            ("X-Frame-Options", "ALLOWALL"), ("Cache-Control", "max-age=9"), ("ETag", '"1"'),
+                            ("Set-Cookie2", "evil=1"), ("Secure-Session-Registration", "(ES256)"),
+                            ("Speculation-Rules", "/rules"), ("Link", "</x>; rel=preload")):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -113,6 +115,15 @@ def test_its_answer_can_neither_set_cookies_nor_run_as_a_page_of_the_server(serv
     assert not {"access-control-allow-origin", "service-worker-allowed"} & set(headers)
     assert headers["x-frame-options"] == "DENY"
     assert headers["content-security-policy"] == "sandbox"
+
+
+def test_a_browser_gets_only_the_fields_that_describe_a_body(served: Served, listening: str) -> None:
+    answer = served.http.get(f"{listening}/", headers={"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"})
+    assert answer.status_code == 200 and answer.json()["path"] == "/"
+    plain = served.http.get("/v1/health")
+    ours = {*plain.headers, "content-security-policy", "content-length", "content-type"}
+    assert set(answer.headers) <= ours | {"etag"} and answer.headers["etag"] == '"1"'
+    assert answer.headers["cache-control"] == plain.headers["cache-control"]
 
 
 def test_a_port_that_nobody_listens_on_is_502(served: Served, box: str, listening: str) -> None:

@@ -42,10 +42,15 @@ _NOT_INWARDS = {
     *(name.decode() for name in ONCE),
 }  # fmt: skip
 _NOT_OUTWARDS = {
-    *_HOPS, "upgrade", "set-cookie", "clear-site-data", "strict-transport-security", "alt-svc", "nel", "report-to",
-    "reporting-endpoints", "refresh", "www-authenticate", "service-worker-allowed", "x-frame-options",
+    *_HOPS, "upgrade", "set-cookie", "set-cookie2", "clear-site-data", "strict-transport-security", "alt-svc", "nel",
+    "report-to", "reporting-endpoints", "refresh", "www-authenticate", "service-worker-allowed", "x-frame-options",
     "cross-origin-opener-policy", "cross-origin-embedder-policy", "cross-origin-resource-policy", "referrer-policy",
     "origin-agent-cluster", "permissions-policy",
+}  # fmt: skip
+# All that a browser gets: what describes the body. Browsers learn new fields that act on a whole origin every year.
+_FOR_BROWSERS = {
+    "content-type", "content-length", "content-encoding", "content-language", "content-disposition", "content-range",
+    "accept-ranges", "etag", "last-modified", "date", "location",
 }  # fmt: skip
 _SAFE = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
 
@@ -79,14 +84,22 @@ async def port(request: Request[Any, Any, Any], server: Server, reached: Reached
     except BaseException:
         line.close()
         raise
+    headers = _passed_on(request, head)
+    if (led := _led(request, headers.pop("location", None), port)) is not None:
+        headers["location"] = led
+    return Stream(_body(wire, line), status_code=head.status_code, headers={**headers, **_SAFE})
+
+
+def _passed_on(request: Request[Any, Any, Any], head: h11.Response) -> dict[str, str]:
+    """The fields of the program's answer that the caller gets: to a browser, those that it cannot act on."""
     headers = {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in head.headers
         if name.decode("latin-1") not in _NOT_OUTWARDS and not name.startswith(b"access-control-")
     }
-    if (led := _led(request, headers.pop("location", None), port)) is not None:
-        headers["location"] = led
-    return Stream(_body(wire, line), status_code=head.status_code, headers={**headers, **_SAFE})
+    if not any(name.lower().startswith("sec-fetch-") for name in request.headers):
+        return headers
+    return {name: value for name, value in headers.items() if name in _FOR_BROWSERS}
 
 
 def _led(request: Request[Any, Any, Any], location: str | None, port: int) -> str | None:
