@@ -18,6 +18,7 @@ NEEDS = {
     "test_jupyter_suites.py": ["jupyter_client", "nbclient"],
     "test_mcp_server.py": ["mcp"],
     "test_mcp_clients.py": ["mcp"],
+    "test_mcp_conformance.py": ["mcp"],
     "test_mcp_questions.py": ["mcp"],
     "test_mcp_sessions.py": ["mcp"],
     "test_harbor.py": ["harbor"],

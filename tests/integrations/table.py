@@ -42,6 +42,13 @@ ROWS = (
         ("mcp",),
         "`@modelcontextprotocol/conformance` 0.1.11, its checks of servers",
     ),
+    Row(
+        "MCP clients, with the checks' own tools added",
+        "mcp.md",
+        ("test_mcp_conformance",),
+        ("mcp",),
+        "the same, of our server with the tools, resources and prompts that they call by name added for the test",
+    ),
     Row("other people's MCP servers", "mcp.md", ("test_mcp_wrap",)),
     Row("ssh, scp, rsync, editors over ssh", "ssh.md", ("test_ssh",)),
     Row("inspect_ai", "inspect.md", ("test_inspect",), ("inspect_ai",), "`inspect_ai.util._sandbox.self_check`"),

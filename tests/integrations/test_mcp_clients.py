@@ -15,6 +15,7 @@ import pytest
 
 from tests.agents.real import WHERE
 from tests.docs.blocks import BLOCKS
+from tests.integrations.conformance import MODULES, failures, listed
 from tests.integrations.results import SUITE, Count
 from tests.patience import until
 from tests.sandboxes import home
@@ -22,7 +23,6 @@ from tests.sandboxes import home
 __all__ = ["home"]
 pytestmark = pytest.mark.integrations
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = ROOT / ".integrations" / "mcp" / "node_modules"
 NOWHERE = "http://127.0.0.1:9"  # the discard port: whatever a client wants of its maker's servers ends there
 #: What can be asked of any server. The other scenarios call tools that only the checks' own example has.
 SCENARIOS = ("server-initialize", "ping", "tools-list", "resources-list", "prompts-list", "server-sse-multiple-streams",
@@ -31,14 +31,6 @@ OTHERS = (
     "they call tools, resources and prompts that only the checks' own example has, or need what this server does not "
     "offer: completion, log levels, subscriptions"
 )
-#: The checks send no token; a server without one is nothing that we have.
-WITH_TOKEN = """
-const { getGlobalDispatcher, setGlobalDispatcher } = require(process.env.UNDICI)
-const token = ['authorization', process.env.TOKEN]
-const add = (given) => Array.isArray(given) ? [...given, ...token] : { ...given, [token[0]]: token[1] }
-setGlobalDispatcher(getGlobalDispatcher().compose((dispatch) => (options, handler) =>
-  dispatch({ ...options, headers: add(options.headers) }, handler)))
-"""
 
 
 class Desk:
@@ -115,24 +107,9 @@ def test_mcps_inspector_calls_a_tool(desk: Desk) -> None:
 
 
 def test_mcps_conformance_checks_pass(desk: Desk, tmp_path: Path, record_property: Any) -> None:
-    checks = str(MODULES / ".bin" / "conformance")
-    listed = re.findall(r"^  - (\S+)$", desk.run(checks, "list", "--server").stdout, re.MULTILINE)
-    assert set(SCENARIOS) < set(listed)
-    (tmp_path / "token.cjs").write_text(WITH_TOKEN)
+    every = listed(desk.run)
+    assert set(SCENARIOS) < set(every)
     command = [sys.executable, "-m", "sandbox.cli.main", "mcp", "--http", "0"]
-    server = subprocess.Popen(command, cwd=desk.project, stderr=subprocess.PIPE, text=True)
-    try:
-        assert server.stderr is not None
-        address = server.stderr.readline().strip()
-        token = server.stderr.readline().strip().removeprefix("Authorization: ")
-        more = {"TOKEN": token, "UNDICI": str(MODULES / "undici"), "NODE_OPTIONS": f"--require {tmp_path}/token.cjs"}
-        more |= {"HTTP_PROXY": "", "HTTPS_PROXY": ""}
-        for one in SCENARIOS:
-            words = (checks, "server", "--url", address, "--scenario", one)
-            done = desk.run(*words, **more)
-            assert done.returncode == 0, f"{one}: {done.stdout[-2000:]}"
-        others = dict.fromkeys((one for one in listed if one not in SCENARIOS), OTHERS)
-        record_property(SUITE, Count(len(SCENARIOS), others).plain())
-    finally:
-        server.terminate()
-        server.wait(30)
+    assert failures(desk.run, command, list(SCENARIOS), tmp_path) == {}
+    others = dict.fromkeys((one for one in every if one not in SCENARIOS), OTHERS)
+    record_property(SUITE, Count(len(SCENARIOS), others).plain())

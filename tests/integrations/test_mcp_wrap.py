@@ -222,9 +222,7 @@ def test_what_an_older_version_remembered_still_counts(home: Path) -> None:
     assert passed(wrapped().from_server(listed({"name": "new"}))) == []
 
 
-def test_a_server_that_changes_its_tools_without_end_is_ended(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_changes_its_tools_without_end_is_ended(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sandbox.integrations import mcp_wrap
 
     monkeypatch.setattr(mcp_wrap, "REPORTS_MOST", 3)

@@ -121,6 +121,6 @@ def test_a_program_of_a_tenant_that_never_ends_does_not_hold_the_owner(
 
 def test_a_program_that_a_tenant_left_on_the_owners_path_is_not_run_outside(planted: tuple[Client, Path]) -> None:
     client, place = planted
-    plant(place, "ssh-keygen", f"touch {place}/ran-outside; exec /usr/bin/ssh-keygen \"$@\"")
+    plant(place, "ssh-keygen", f'touch {place}/ran-outside; exec /usr/bin/ssh-keygen "$@"')
     client_settings(client, ["sandbox"])
     assert not (place / "ran-outside").exists()
