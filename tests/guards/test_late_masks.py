@@ -16,7 +16,7 @@ from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
 from sandbox.errors import SandboxClosed
 from sandbox.guards.late_covers import HIDDEN_LATE, TOO_MANY
-from sandbox.guards.late_masks import NO_QUEUE, LateMasks
+from sandbox.guards.late_masks import NO_QUEUE, NOT_REMEMBERED, LateMasks
 from sandbox.guards.pace import BEHIND
 from sandbox.guards.scan import Scanner
 from tests.patience import assert_given_back, open_descriptors
@@ -236,6 +236,30 @@ def test_a_tenant_that_makes_too_many_is_ended_and_the_person_learns_why(project
     run = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
     assert run.returncode == 125 and TOO_MANY in run.stderr and HIDDEN_LATE in run.stderr
     assert TOO_MANY in (tmp_path / "home" / "audit" / "audit.jsonl").read_text()
+
+
+def test_a_blocked_file_that_cannot_be_remembered_ends_the_sandbox_before_it_is_moved(
+    project: Path, tmp_path: Path
+) -> None:
+    """As on a full disk: the next run would read it under another name."""
+    home = tmp_path / "home"
+    wait = "echo; until [ -e sub/x.txt ]; do :; done; sleep 1; mv sub elsewhere"
+    command = [sys.executable, "-m", "sandbox", "run", "--", "sh", "-c", wait]
+    env = {**os.environ, "SANDBOX_HOME": str(home)}
+    home.mkdir()
+    (home / "config.yaml").write_text("filesystem: {deny_read: [sub/x.txt]}\n")
+    with subprocess.Popen(
+        command, cwd=project, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None and run.stdout.readline()
+        (home / "blocked.new").mkdir()  # no list can be written, not even by root
+        (tmp_path / "x.txt").write_text(SECRET)
+        os.rename(tmp_path / "x.txt", project / "sub" / "x.txt")
+        _, said = run.communicate()
+    assert run.returncode == 125 and NOT_REMEMBERED in said
+    (home / "blocked.new").rmdir()
+    read = [*command[:-1], "cat */x.txt"]
+    assert SECRET not in subprocess.run(read, cwd=project, env=env, capture_output=True, text=True, check=False).stdout
 
 
 def test_a_tenant_that_makes_names_without_end_is_stopped_until_a_new_file_is_covered(project: Path) -> None:

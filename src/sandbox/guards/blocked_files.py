@@ -55,6 +55,10 @@ class BlockedFile:
         return (self.inode, self.born or -self.device)
 
 
+class NotRemembered(SandboxError):
+    """Which files are blocked could not be written down: a later run would not know them under another name."""
+
+
 class BlockedFiles:
     """One user's list. Reading needs no lock, because the file is only ever replaced as a whole."""
 
@@ -132,7 +136,7 @@ class BlockedFiles:
     def save(self) -> bool:
         """Writes what is new, merged with what other sandboxes have written. False when there are too many entries.
 
-        Raises SandboxError when that fails: no tenant may run before the list is written.
+        Raises NotRemembered when that fails: no tenant may run before the list is written.
         """
         if not (self._new or self._gone):
             return True
@@ -152,7 +156,7 @@ class BlockedFiles:
             finally:
                 os.close(lock)
         except OSError as problem:
-            raise SandboxError(
+            raise NotRemembered(
                 "cannot write {home}: {reason}; set SANDBOX_HOME to a directory you can write to",
                 home=self._home,
                 reason=problem.strerror,

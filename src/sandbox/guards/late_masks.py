@@ -21,6 +21,7 @@ from itertools import islice
 from threading import Event, RLock, Thread, current_thread
 
 from sandbox.errors import Message
+from sandbox.guards.blocked_files import NotRemembered
 from sandbox.guards.covers import Covers, Mask, inside_one
 from sandbox.guards.late_covers import FAILED, LateCovers
 from sandbox.guards.late_names import cover_named_at
@@ -51,6 +52,10 @@ NO_QUEUE = Message(
 NO_WATCH = Message(
     "blocked files that appear while the sandbox runs are hidden only in some directories: all your inotify watches "
     "are in use (raise fs.inotify.max_user_watches)"
+)
+NOT_REMEMBERED = Message(
+    "a blocked file appeared while the sandbox ran, and could not be added to the list of blocked files in ~/.sandbox, "
+    "so a later run would not know it under another name: is the disk full?"
 )
 
 
@@ -162,6 +167,10 @@ class LateMasks:
     def _attempt(self, work: Callable[..., object], *given: object, quietly: bool = False) -> bool:
         try:
             work(*given)
+        except NotRemembered:
+            if not quietly:  # before a tenant moves it to where no rule names it
+                self._tenants.end(NOT_REMEMBERED)
+            return False
         except Exception as problem:  # noqa: BLE001 - never silently: the person and whoever reads the record learn of it
             full = isinstance(problem, OSError) and problem.errno == EMFILE and self._appearances is None
             why = Message("blocked files that appear while the sandbox runs are not hidden: {problem}", problem=problem)
