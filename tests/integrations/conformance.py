@@ -1,4 +1,4 @@
-"""Runs MCP's conformance checks, which npm has, against a server that tells its address and token as `sandbox mcp` does."""
+"""Runs MCP's conformance checks (from npm) against a server that prints its address and token as `sandbox mcp` does."""
 
 from __future__ import annotations
 

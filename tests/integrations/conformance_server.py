@@ -134,6 +134,7 @@ def add_questions(server: MCPServer[Any], sandboxes: SessionSandboxes) -> None:
         said = types.SamplingMessage(role="user", content=text(prompt))
         session = context.request_context.session
         got = await session.create_message([said], max_tokens=100, related_request_id=context.request_id)
+        assert isinstance(got.content, types.TextContent)
         return [text(f"LLM response: {got.content.text}")]
 
 
@@ -165,7 +166,7 @@ def add_prompts(server: MCPServer[Any]) -> None:
         return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
 
     @server.prompt(description="Says what the checks want.")
-    def test_prompt_with_embedded_resource(resourceUri: str) -> list[Any]:  # noqa: N803
+    def test_prompt_with_embedded_resource(resourceUri: str) -> list[Any]:
         inner = embedded(resourceUri, "Embedded resource content for testing.")
         return [UserMessage(inner), UserMessage("Please process the embedded resource above.")]
 
