@@ -320,8 +320,10 @@ def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
     """Ends a sandbox whose lifetime is over, that nobody uses, or whose files cannot be hidden any more."""
     if (living := sandbox()) is not None:
         living.end_reason = reason
-        living.record.write("sandbox_lifecycle", f"ending: {reason}")
-        living.close()
+        try:
+            living.record.write("sandbox_lifecycle", f"ending: {reason}")
+        finally:  # also on a full disk
+            living.close()
 
 
 def _in_main_thread() -> bool:

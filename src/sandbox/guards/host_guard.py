@@ -12,6 +12,7 @@ from _functools import partial
 from sandbox.config.home import home
 from sandbox.config.paths import is_beneath
 from sandbox.errors import Message
+from sandbox.guards.reports import GuardReports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,14 +37,13 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-MOST = 1000  # entries of `undone`
-
 
 class HostGuard:
     """Call the methods in the order in which they are written here, and `finish` when no tenant is left."""
 
     def __init__(self, record: Record) -> None:
-        self._record = record
+        self._record_directory = record.directory
+        self._reports = GuardReports(record)
         self._reserved: ReservedDirs | None = None
         self._protected: Callable[[], Patterns] | None = None  # if not the usual patterns
         self._repositories: list[Repositories] = []
@@ -58,7 +58,7 @@ class HostGuard:
         self._watching: WatchLater | None = None
         self._standing: Standing | None = None
         self.lifted: set[str] = set()  # paths inside that the owner has uncovered
-        self.undone: list[tuple[str, str]] = []  # what the host's git would have run, and its new path; "": not moved
+        self.undone = self._reports.undone
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
 
     # -- before the walls are built
@@ -111,7 +111,7 @@ class HostGuard:
         """Writes down what the host's git trusts in the trees that tenants write."""
         from sandbox.guards.repositories import Repositories
 
-        repositories = Repositories(home(), list(trees), partial(_undone, self._record, self.undone))
+        repositories = Repositories(home(), list(trees), self._reports.tell_undone)
         self._repositories.append(repositories)
         return repositories
 
@@ -120,7 +120,7 @@ class HostGuard:
         from sandbox.guards.provider_rules import ProviderRules
         from sandbox.guards.repositories import Repositories
 
-        repositories = Repositories(home(), [os.path.realpath(directory)], partial(_undone, self._record, self.undone))
+        repositories = Repositories(home(), [os.path.realpath(directory)], self._reports.tell_undone)
         served = ProviderRules(config, directory, repositories)
         self._served.append(served)
         return served
@@ -160,7 +160,7 @@ class HostGuard:
         if self._search is not None and self._search.looker is not None:
             from sandbox.guards.watch_later import WatchLater
 
-            told = partial(_covered, self._record)
+            told = self._reports.tell_covered
             writable = self._repositories[0] if self._repositories else None
             parts = (self._pid, self._search.looker, told, notice, writable, self.lifted, self._frozen)
             self._watching = WatchLater(partial(_late_masks, tenants, *parts, self._stand_by))
@@ -171,7 +171,7 @@ class HostGuard:
             from sandbox.guards.standby import Standing
 
             try:
-                self._standing = Standing(home(), self._record.directory, self._pid)
+                self._standing = Standing(home(), self._record_directory, self._pid)
             except OSError:
                 pass  # no process can be started now: the next run in the project undoes it
 
@@ -255,13 +255,12 @@ class HostGuard:
         self._repositories, self._served, self._reserved = [], [], None
         self._programs, self._named, self._frozen = None, None, None
         self.made = list(dict.fromkeys(made))
-        if self.made:
-            from sandbox.audit import file_entries
-
-            for path in self.made:
-                _attempt(failures, partial(file_entries.made, self._record, path))
+        for path in self.made:
+            self._reports.tell_made(path)
         if self._standing is not None:
             _attempt(failures, self._standing.close)
+        if self._reports.unrecorded is not None:
+            failures.append(self._reports.unrecorded)
         if failures:
             raise failures[0]
 
@@ -294,22 +293,7 @@ def _nothing(notice: str) -> None:
     """Before anybody listens."""
 
 
-def _covered(record: Record, summary: str, path: str, rule: str) -> None:
-    from sandbox.audit import file_entries
-
-    file_entries.covered(record, summary, path, rule)
-
-
 def _late_masks(tenants: Callable[[], Tenants], *parts: Any) -> LateMasks:
     from sandbox.guards.late_masks import LateMasks
 
     return LateMasks(tenants(), *parts)
-
-
-def _undone(record: Record, undone: list[tuple[str, str]], path: str, saved: str) -> None:
-    """Records what the host's git would have run, and keeps it for the person to see at the end."""
-    from sandbox.audit import file_entries
-
-    file_entries.undone(record, path, saved)
-    if len(undone) < MOST:
-        undone.append((path, saved))
