@@ -58,6 +58,7 @@ class HostGuard:
         self._watching: WatchLater | None = None
         self._standing: Standing | None = None
         self.lifted: set[str] = set()  # paths inside that the owner has uncovered
+        self.notices: list[Message] = []  # for the person, before it starts
         self.undone = self._reports.undone
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
 
@@ -113,6 +114,14 @@ class HostGuard:
 
         repositories = Repositories(home(), list(trees), self._reports.tell_undone)
         self._repositories.append(repositories)
+        for path in repositories.killed:
+            self.notices.append(
+                Message(
+                    "an earlier sandbox in {path} was killed: until now, git on the host may have run what it left "
+                    "(what was found is listed at the end)",
+                    path=path,
+                )
+            )
         return repositories
 
     def serve(self, config: Config, directory: str) -> ProviderRules:
