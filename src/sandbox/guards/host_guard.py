@@ -184,10 +184,9 @@ class HostGuard:
             except OSError:
                 pass  # no process can be started now: the next run in the project undoes it
 
-    def catch_up(self, patience: float) -> None:
-        """Waits until what has appeared by now is covered, at most about `patience` seconds."""
-        if self._watching is not None:
-            self._watching.catch_up(patience)
+    def catch_up(self, patience: float) -> bool:
+        """Waits until what has appeared by now is covered, at most about `patience` seconds. Returns whether it is."""
+        return self._watching is None or self._watching.catch_up(patience)
 
     def hide_secrets(self, config: Config) -> None:
         """Hides the files that secrets are read from. Raises WallError."""
