@@ -114,14 +114,7 @@ class HostGuard:
 
         repositories = Repositories(home(), list(trees), self._reports.tell_undone)
         self._repositories.append(repositories)
-        for path in repositories.killed:
-            self.notices.append(
-                Message(
-                    "an earlier sandbox in {path} was killed: until now, git on the host may have run what it left "
-                    "(what was found is listed at the end)",
-                    path=path,
-                )
-            )
+        self.notices += _about_others(repositories)
         return repositories
 
     def serve(self, config: Config, directory: str) -> ProviderRules:
@@ -295,6 +288,31 @@ def _attempt(failures: list[Exception], part: Callable[[], T]) -> T | None:
     except Exception as problem:  # noqa: BLE001 - raised when the other parts are done
         failures.append(problem)
         return None
+
+
+def _about_others(repositories: Repositories) -> list[Message]:
+    """What the person should know about other sandboxes in the same places."""
+    found = [
+        Message(
+            "an earlier sandbox in {path} was killed: until now, git on the host may have run what it left "
+            "(what was found is listed at the end)",
+            path=path,
+        )
+        for path in repositories.killed
+    ]
+    for root, since in repositories.shared if os.path.exists(f"{home()}/named") else ():
+        from sandbox.config.named_file import noted_after
+
+        for path in noted_after(since, root):
+            found.append(
+                Message(
+                    "{path} can be changed by a sandbox that has been running in {root} since before a run was told to "
+                    "read it",
+                    path=path,
+                    root=root,
+                )
+            )
+    return found
 
 
 def _nothing(notice: str) -> None:

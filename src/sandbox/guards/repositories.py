@@ -43,6 +43,7 @@ class Repositories:
         self.killed: list[
             str
         ] = []  # the roots in which an earlier sandbox was killed, and that nobody had checked since
+        self.shared: list[tuple[str, int]] = []  # the roots in which another sandbox runs, and since when (ns)
         self._earlier: list[str] = []  # as `made`, from before we started
         self.settings: list[str] = []  # the trusted configurations, of which each setting is checked
         self._hooked: list[str] = []
@@ -65,6 +66,8 @@ class Repositories:
                     repair(path, tell, self.made.append, above)
             marker = Marker(markers_of(home, root))
             self._markers.append((root, marker))
+            if marker.shared is not None:
+                self.shared.append((root, marker.shared.since))
             if (left := marker.left_at(root)) is not None:
                 from sandbox.guards.killed_sandboxes import undo
 
