@@ -174,8 +174,14 @@ class HostGuard:
 
             try:
                 self._standing = Standing(home(), self._record_directory, self._pid)
-            except OSError:
-                pass  # no process can be started now: the next run in the project undoes it
+            except OSError as problem:
+                self._notice(
+                    Message(
+                        "if this process is killed, what git on the host would run of what the sandbox leaves stays "
+                        "until the next run here: no process can be started that undoes it ({problem})",
+                        problem=problem.strerror,
+                    )
+                )
 
     def catch_up(self, patience: float) -> bool:
         """Waits until what has appeared by now is covered, at most about `patience` seconds. Returns whether it is."""
