@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.guards.git_marker import Marker, all_markers, markers_of
-from sandbox.guards.made_files import noting_made
+from sandbox.guards.made_files import MOST, noting_made
 from sandbox.guards.repository_check import RepositoryCheck
 from sandbox.guards.written_trees import local_devices, walk
 
@@ -23,11 +23,13 @@ def undo(left: Baseline, tell: Tell, made: Callable[[str], object]) -> None:
         return
     from sandbox.policy.protected import protected_patterns
 
-    local = local_devices()
+    local, count = local_devices(), 0
 
     def note(directory: str, path: str) -> None:
+        nonlocal count
         info = os.lstat(directory)
-        if info.st_ctime_ns >= left.since or info.st_dev not in local:
+        if (info.st_ctime_ns >= left.since or info.st_dev not in local) and count < MOST:
+            count += 1
             made(path)
 
     found = noting_made(walk(left.root, tell), protected_patterns(), [left.root], [left], note, tell)
