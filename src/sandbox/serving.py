@@ -97,7 +97,8 @@ class Serving:
 
     def _tell_notices(self) -> None:
         """Adds notices about what is hidden and which limits cannot be enforced here, and records all notices."""
-        self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
+        self.notices += [*self._guard.notices, *self._layout.notices]
+        self.notices += [*([self._running.unheld] if self._running.unheld is not None else [])]
         self.notices += self._logins.notices if self._logins is not None else []
         if self._project_state is not None:
             self.notices += self._project_state.notices(self._running.pid)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.guards import git_undo, reserved_dirs
+from sandbox.guards.git_marker import Baseline, Marker
 
 
 def test_a_reservation_that_fails_releases_its_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +44,25 @@ def test_settings_with_a_second_name_do_not_stay_when_the_disk_is_full(
 
 def _full(*given: object) -> str:
     raise OSError(errno.ENOSPC, "no space left")
+
+
+def test_half_of_what_is_trusted_is_not_written_down_as_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted = Baseline(str(tmp_path))
+    trusted.trusted.absent = {f"{tmp_path}/{number}": None for number in range(1000)}
+    marker = Marker(str(tmp_path / "marker"))
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:4096], at))  # as on a disk that gets full
+    with pytest.raises(OSError, match="No space left"):
+        marker.write(trusted)
+    marker.let_go()
+    assert Marker(str(tmp_path / "marker")).left is None
+
+
+@pytest.mark.parametrize("data", [b"\0" * 100, b"R\0/p\0\0G\0/p/.git\0\0", b"?\0x\0\0"])
+def test_a_marker_that_a_crash_of_the_machine_left_keeps_nothing_from_starting(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "marker").write_bytes(data)
+    marker = Marker(str(tmp_path / "marker"))
+    assert marker.left is None and marker.shared is None
+    marker.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
 from sandbox.errors import SandboxClosed
+from sandbox.guards import mount_in_namespace
 from sandbox.guards.late_covers import HIDDEN_LATE, TOO_MANY
 from sandbox.guards.late_masks import NO_QUEUE, NOT_REMEMBERED, LateMasks
 from sandbox.guards.pace import BEHIND
@@ -454,3 +456,27 @@ def test_a_search_that_fails_ends_the_sandbox(project: Path, monkeypatch: pytest
         with pytest.raises(SandboxClosed):
             while True:
                 watched.sandbox.exec("true")
+
+
+def test_a_directory_that_is_renamed_meanwhile_keeps_nothing_else_from_being_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = mount_in_namespace._one
+
+    def renamed(calls: mount_in_namespace._Calls, name: bytes) -> int:
+        if name.endswith(b"/gone"):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        if name.endswith(b"/odd"):
+            raise OSError(errno.ENFILE, "Too many open files in system")
+        return one(calls, name)
+
+    paths = [str(tmp_path / name) for name in ("gone", "odd", "there")]
+    for path in paths:
+        Path(path).write_text("HIDDEN")
+    with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
+        monkeypatch.setattr(mount_in_namespace, "_one", renamed)
+        namespace = os.open(f"/proc/{sandbox._running.pid}/ns/mnt", os.O_RDONLY)
+        answers = [why for _, why in mount_in_namespace.cover(namespace, paths)]
+        os.close(namespace)
+        assert answers == ["", os.strerror(errno.ENFILE), None]
+        assert not sandbox.exec("cat there").ok

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from sandbox import InvalidArgument, Pool, SandboxClosed, kill_sandbox
 from sandbox.errors import ConfigError
+from sandbox.guards.late_masks import LateMasks
 from tests.pool.waiting import running, until, waiting
 
 pytestmark = pytest.mark.walls
@@ -92,6 +94,25 @@ def test_one_whose_guards_cannot_catch_up_is_ended_and_not_handed_out(
         until(lambda: behind.id not in running(home))
         with pool.get() as sandbox:
             assert sandbox.id != behind.id
+
+
+def test_one_whose_guards_do_not_catch_up_in_time_is_replaced(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.pool.ready.CATCHING_UP", 0.05)
+    go_on = Event()
+    look_at = LateMasks._look_at
+    with Pool({"filesystem": {"root": str(project)}}, size=1) as pool:
+        pool.fill(60)
+        [behind] = waiting(pool)
+        assert behind._guard.wait_until_watching(60)
+        monkeypatch.setattr(LateMasks, "_look_at", lambda *given: go_on.wait(60) and look_at(*given))
+        (project / "a.pem").write_text("not for tenants")
+        with pool.get() as sandbox:
+            assert sandbox.id != behind.id
+            assert sandbox.exec("cat a.pem").stdout == ""
+        go_on.set()
+        assert pool.stats().unhealthy == 1
 
 
 def test_one_that_its_owner_killed_is_not_handed_out(home: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sandbox import Denied, Sandbox, query_audit_feed
 from sandbox.config.home import home as own_home
+from sandbox.errors import SandboxError
 from sandbox.network.secrets.stored_key import placeholder_key
 from sandbox.registry import kill_switch
 from sandbox.registry.registration import SWITCH
@@ -93,6 +94,16 @@ def test_a_broken_project_does_not_keep_it_from_being_pulled(
     assert (home / SWITCH).exists()
     assert query_audit_feed(type="security_kill_switch")[-1]["summary"] == "0 sandboxes ended"
     assert release_kill_switch(by="test")
+
+
+def test_placeholders_that_cannot_be_revoked_keep_nothing_running(cli: Command, home: Path) -> None:
+    other = cli("run", "--detach", "--", "sleep", "1000")
+    assert other.returncode == 0, other.stderr
+    (Path(own_home()) / "credentials" / "key").mkdir(parents=True)  # which cannot be unlinked
+    with pytest.raises(SandboxError, match="still stand for secrets"):
+        pull_kill_switch(by="test")
+    assert not any(one.running for one in entries(str(home)))
+    assert (home / SWITCH).exists()
 
 
 def test_a_record_that_cannot_be_written_does_not_keep_it_from_being_pulled(

@@ -5,6 +5,7 @@ Nobody else starts, prunes or repairs anything: a process that the owner left be
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import Sandbox
+from sandbox.guards.standby import Standing
 from tests.patience import until
 from tests.sandboxes import program
 from tests.security.test_git_ways import WAYS, Person, Way
@@ -84,6 +87,17 @@ def test_what_tenants_of_a_killed_owner_planted_does_not_run(way: Way, person: P
     assert not person.mark.exists()
     told = subprocess.run([*program(), "audit"], capture_output=True, text=True, check=True).stdout
     assert any("blocked" in line and f"undo {person.project}/lib" in line for line in told.splitlines()), told
+
+
+def test_the_person_is_told_when_there_can_be_no_such_process(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(Standing, "__init__", fails)
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        assert sandbox._guard.wait_until_watching(60)
+        (notice,) = [one for one in sandbox.notices if "if this process is killed" in one]
+        assert "Resource temporarily unavailable" in notice
 
 
 def test_an_owner_that_ends_in_order_leaves_no_process(person: Person) -> None:

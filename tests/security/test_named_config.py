@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import Sandbox
+from sandbox.config.model import Config
+from sandbox.config.named_file import keep_from_tenants
+from sandbox.errors import SandboxError
 from tests.network.lab import Pki
 from tests.sandboxes import Command, cli, home
 
@@ -51,6 +56,37 @@ def test_nor_in_a_later_run_that_does_not_name_it(cli: Command, tmp_path: Path, 
     file.rename(tmp_path / "moved.yaml")  # what is gone binds nobody
     assert cli("run", "--", "sh", "-c", "echo mine > own.yaml", cwd=project).returncode == 0
     assert file.read_text() == "mine\n"
+
+
+def test_the_person_is_told_that_a_sandbox_which_runs_already_can_change_it(cli: Command, tmp_path: Path) -> None:
+    project = tmp_path / "place"
+    project.mkdir()
+    file = project / "own.yaml"
+    file.write_text(PLAIN)
+    told = f"{file} can be changed by a sandbox that has been running in {project}"
+    with Sandbox({"filesystem": {"root": str(project)}}) as earlier:
+        assert told in cli("run", "--config", "own.yaml", "--", "true", cwd=project).stderr
+        assert earlier.exec("echo >> own.yaml").ok
+        assert told in cli("run", "--", "true", cwd=project).stderr
+    with Sandbox({"filesystem": {"root": str(project)}}) as later:
+        assert told not in cli("run", "--config", "own.yaml", "--", "true", cwd=project).stderr
+        assert not later.exec("echo >> own.yaml").ok
+
+
+def test_nothing_runs_when_a_later_run_would_not_know_the_file(
+    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(PLAIN)
+
+    def full(*given: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    config = Config()
+    os.makedirs(os.environ["SANDBOX_HOME"], exist_ok=True)
+    monkeypatch.setattr(os, "symlink", full)
+    with pytest.raises(SandboxError, match="No space left"):
+        keep_from_tenants(config, str(file), config)
 
 
 def test_tenants_can_read_it_unless_it_holds_a_secret(cli: Command, tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from sandbox import Sandbox
 from sandbox.guards import watch_later
 from sandbox.guards.late_masks import LateMasks
+from tests.patience import until
 
 pytestmark = pytest.mark.walls
 
@@ -70,6 +72,38 @@ def test_what_the_person_saves_meanwhile_is_still_out_of_a_tenants_reach(project
             assert "Read-only" in refused.stderr, turn
         assert "# 2" in sandbox.exec(f"cat {name}").stdout
     assert "planted" not in (project / name).read_text()
+
+
+def test_the_person_is_told_that_it_could_be_written_for_a_moment(project: Path) -> None:
+    with in_sandbox(project) as sandbox:
+        assert sandbox._guard.wait_until_watching(60)
+        assert sandbox.notices == []
+        git(project, "config", "user.name", "Q")
+        sandbox._guard.catch_up(60)
+        save(project / ".mcp.json", "{}")
+        sandbox._guard.catch_up(60)
+    assert [one for one in sandbox.notices if "may have changed it first" in one] == sandbox.notices != []
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_a_tenant_that_keeps_it_open_is_ended(project: Path, tmp_path: Path) -> None:
+    with in_sandbox(project) as sandbox:
+        git(project, "config", "user.name", "Q")
+        command = sandbox.spawn(["sh", "-c", "exec 7>> .git/config; : > opened; sleep 1000"])
+        until((project / "opened").exists)
+        sandbox._guard.catch_up(60)
+        assert "has it open" in sandbox.end_reason
+        del command
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_a_program_that_is_just_writing_it_ends_nothing(project: Path) -> None:
+    with in_sandbox(project) as sandbox:
+        (project / ".mcp.json").unlink()
+        with open(project / ".mcp.json", "w") as file:
+            Timer(0.05, file.close).start()
+            sandbox._guard.catch_up(60)
+        assert "Read-only" in sandbox.exec("echo planted >> .mcp.json").stderr
 
 
 def test_so_is_a_directory_that_the_person_makes_again(project: Path) -> None:
@@ -174,7 +208,15 @@ os.kill(os.getpid(), 9)
     subprocess.run([sys.executable, "-c", script], check=False)
     config = project / ".git" / "config"
     assert "fsmonitor" in config.read_text()
+    (project / "sub").mkdir()
+    (project / "sub" / ".envrc").write_text("echo planted")  # as if a tenant had
     words = ["run", "--root", str(project), "--", "true"] if then == "run" else ["prune"]
-    subprocess.run([sys.executable, "-m", "sandbox.cli.main", *words], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox.cli.main", *words], capture_output=True, text=True, check=True
+    )
+    assert "git on the host may have run" in done.stderr or then == "prune"
+    assert f"{config} would make git on the host run a program" in done.stderr
+    assert "it may have run this already" in done.stderr
+    assert f"{project}/sub/.envrc was created or changed" in done.stderr
     assert "fsmonitor" not in config.read_text()
     assert "less -F" in config.read_text()

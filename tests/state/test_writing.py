@@ -9,7 +9,8 @@ import pytest
 
 from sandbox.config.model import State
 from sandbox.config.state_names import home_path, plain_name
-from sandbox.state.paths import directory, outermost
+from sandbox.errors import SandboxError
+from sandbox.state.paths import directory, kept, outermost
 from sandbox.state.writing import LARGEST, read, write
 
 
@@ -35,6 +36,20 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     write(str(home), "file", b"theirs")  # the link is replaced, not what it leads to
     assert (outside / "file").read_text() == "mine"
     assert os.listdir(outside) == ["file"]
+
+
+def test_nothing_is_made_through_a_link_that_a_tenant_left_in_a_kept_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "own"))
+    outside = tmp_path / "outside"
+    (outside / "there").mkdir(parents=True)
+    ((host, _),) = kept(State.read({"name": "x", "keep": [".config"]}), str(tmp_path))
+    os.symlink(outside, f"{host}/app")
+    for path in (".config/app", ".config/app/there", ".config/app/new/directory"):
+        with pytest.raises(SandboxError, match="put something else in its place"):
+            kept(State.read({"name": "x", "keep": [path]}), str(tmp_path))
+    assert os.listdir(outside) == ["there"]
 
 
 def test_only_a_file_of_bounded_size_is_read(tmp_path: Path) -> None:

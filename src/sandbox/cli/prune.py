@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from sandbox.cli.output import shown
-from sandbox.cli.run_summary import tell_undone
+from sandbox.cli.run_summary import tell_made, tell_undone
 from sandbox.config.home import home
 from sandbox.engines import cgroup_tree
 from sandbox.engines.container import leftovers
@@ -38,8 +38,10 @@ def run(arguments: Namespace) -> int:
         template_store.prune(template_store.templates())  # virtual machines to clone that nobody used for two weeks
     cache_sets.prune(home())  # what was added to package caches, of projects that are gone
     undone: list[tuple[str, str]] = []
-    gone = repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and what they left in projects
+    made: list[str] = []
+    gone = repair_all(home(), lambda *one: undone.append(one), made.append)  # and what they left in projects
     tell_undone(undone)
+    tell_made(made)
     for path in gone:
         said = _(
             "{path} was moved or removed since its sandbox was killed; if you moved it, run `sandbox run -- true` in "

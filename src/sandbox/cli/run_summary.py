@@ -128,6 +128,8 @@ def tell_undone(undone: list[tuple[str, str]]) -> None:
     if len(undone) > MOST_UNDONE:
         more = _("{count} more of this kind; list them with `sandbox audit`").format(count=len(undone) - MOST_UNDONE)
         print(f"sandbox: {more}", file=sys.stderr)
+    if undone:
+        print(f"sandbox: {_('if you used git there meanwhile, it may have run this already')}", file=sys.stderr)
 
 
 def status(result: ExecResult) -> int:

@@ -7,9 +7,9 @@ import select
 import sys
 import time
 
-from sandbox.audit.file_entries import undone
+from sandbox.audit.file_entries import made, undone
 from sandbox.audit.record import Record
-from sandbox.cli.run_summary import tell_undone
+from sandbox.cli.run_summary import tell_made, tell_undone
 from sandbox.errors import SandboxError
 from sandbox.guards.killed_sandboxes import repair_all
 
@@ -24,16 +24,20 @@ def main(home: str, record: str, processes: str) -> None:
     """`processes`: a descriptor of the list of the owner and the first processes of its sandboxes."""
     wait_for(map(int, os.pread(int(processes), 2**24, 0).split()))
     found: list[tuple[str, str]] = []
-    repair_all(home, lambda path, saved: found.append((path, saved)))
-    if not found:
+    new: list[str] = []
+    repair_all(home, lambda *one: found.append(one), new.append)
+    if not found and not new:
         return
     try:
         written = Record(record)
         for path, saved in found:
             undone(written, path, saved)
+        for path in new:
+            made(written, path)
     except SandboxError:
         pass  # the disk is full; what was undone is undone
     tell_undone(found)
+    tell_made(new)
 
 
 def wait_for(pids: Iterable[int]) -> None:

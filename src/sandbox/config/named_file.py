@@ -10,6 +10,8 @@ import os
 
 from sandbox.config.glob_paths import escaped
 from sandbox.config.home import home
+from sandbox.config.paths import is_beneath
+from sandbox.errors import SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,13 +28,33 @@ def keep_from_tenants(config: Config, file: str, said: Config) -> None:
         _add(config.filesystem, [(path, secret)])
         try:
             _note(path, secret)
-        except OSError:
-            pass  # a home that cannot be written is reported where it is needed
+        except OSError as problem:
+            if os.access(home(), os.W_OK):  # the disk is full: a later run would not know the file
+                raise SandboxError(
+                    "cannot note in {directory} that {path} decides about sandboxes: {problem}",
+                    directory=f"{home()}/named",
+                    path=path,
+                    problem=problem.strerror,
+                ) from problem
+            # Where the home cannot be written, nothing starts, and the reason is reported then.
 
 
 def keep_noted_from_tenants(config: Config) -> None:
     """Adds rules about the files that earlier runs were told to read."""
     _add(config.filesystem, [(path, name.endswith(_SECRET)) for name, path in _noted() if os.path.isfile(path)])
+
+
+def noted_after(moment: int, tree: str) -> list[str]:
+    """The files in `tree` that runs were told to read for the first time after that moment (ns)."""
+    found = []
+    for name, path in _noted():
+        try:
+            noted = os.lstat(f"{home()}/named/{name}").st_ctime_ns
+        except OSError:
+            continue  # another run has just removed it
+        if noted > moment and is_beneath(path, tree):
+            found.append(path)
+    return found
 
 
 def _add(filesystem: Filesystem, files: list[tuple[str, bool]]) -> None:

@@ -7,6 +7,7 @@ that is not marked as ended means that the sandboxes were killed, and tells the 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -26,10 +27,12 @@ ENDED = b"-"  # the first byte of a marker that ended in order
 class Baseline:
     """What was there: repositories by path, with device and inode, and everything that belongs to them."""
 
-    __slots__ = ("root", "repositories", "git_files", "links", "trusted", "protected")
+    __slots__ = ("root", "since", "clock", "repositories", "git_files", "links", "trusted", "protected")
 
     def __init__(self, root: str) -> None:
         self.root = root
+        self.since = 0  # ns: when tenants began to write there
+        self.clock = 0.0  # the difference between the clock that can be set and the one that cannot, then
         self.repositories: dict[str, str] = {}  # path -> its identity
         self.git_files: dict[str, None] = {}  # `.git` files and links
         self.links: dict[str, str] = {}  # symbolic links in repositories, and their targets
@@ -39,6 +42,7 @@ class Baseline:
     def moved(self, root: str) -> Baseline:
         """The same tree at another path."""
         made = Baseline(root)
+        made.since, made.clock = self.since, self.clock
         new = partial(moved_path, self.root, root)
         made.repositories = {new(path): identity for path, identity in self.repositories.items()}
         made.git_files = dict.fromkeys(map(new, self.git_files))
@@ -52,7 +56,11 @@ class Baseline:
 
     def encode(self) -> bytes:
         trusted = self.trusted
-        records = [("R", self.root), *(("G", *one) for one in self.repositories.items())]
+        records = [
+            ("R", self.root),
+            ("W", str(self.since), str(self.clock)),
+            *(("G", *one) for one in self.repositories.items()),
+        ]
         records += [("F", path) for path in self.git_files] + [("A", path) for path in trusted.absent]
         records += [("L", *one) for one in trusted.links.items()] + [("C", line) for line in trusted.commands]
         records += [("P", path) for path in self.protected] + [("S", *one) for one in self.links.items()]
@@ -61,13 +69,21 @@ class Baseline:
 
     @classmethod
     def decode(cls, data: bytes) -> Baseline | None:
-        made = cls("")
-        if data.startswith(ENDED):
+        """None for a marker that ended, and for one that a crash of the machine left unreadable."""
+        try:
+            return None if data.startswith(ENDED) else cls._decoded(data)
+        except (ValueError, LookupError):
             return None
+
+    @classmethod
+    def _decoded(cls, data: bytes) -> Baseline | None:
+        made = cls("")
         for record in data.split(b"\0\0")[:-1]:
             kind, first, *rest = map(os.fsdecode, record.split(b"\0"))
             if kind == "R":
                 made.root = first
+            elif kind == "W":
+                made.since, made.clock = int(first), float(rest[0])
             elif kind == "G":
                 made.repositories[first] = rest[0]
             elif kind == "L":
@@ -134,7 +150,9 @@ class Marker:
     def write(self, baseline: Baseline) -> None:
         """Writes down what is there, for sandboxes that start while we run."""
         data = baseline.encode()
-        os.pwrite(self._fd, data, 0)
+        if os.pwrite(self._fd, data, 0) != len(data):  # the disk is full: half of it would be trusted as the whole
+            os.pwrite(self._fd, ENDED, 0)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         os.ftruncate(self._fd, len(data))
         _lock(self._fd, fcntl.LOCK_SH)
 
@@ -142,11 +160,12 @@ class Marker:
         """Whether nobody will come back to what killed sandboxes left."""
         return time.time() - os.fstat(self._fd).st_mtime > OLD
 
-    def close(self, remove: bool = False) -> None:
-        """If we are the last one, marks the file as ended, or removes it. Idempotent."""
+    def close(self, remove: bool = False) -> bool:
+        """If we are the last one, marks the file as ended, or removes it. Returns whether we were. Idempotent."""
         if self._fd < 0:
-            return
-        if _lock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return False
+        last = _lock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if last:
             if remove:
                 try:
                     os.unlink(self.path)
@@ -156,6 +175,7 @@ class Marker:
                 os.pwrite(self._fd, ENDED, 0)
         os.close(self._fd)
         self._fd = -1
+        return last
 
     def let_go(self) -> None:
         """Releases the lock and leaves the file as it is."""

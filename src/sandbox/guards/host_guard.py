@@ -58,6 +58,7 @@ class HostGuard:
         self._watching: WatchLater | None = None
         self._standing: Standing | None = None
         self.lifted: set[str] = set()  # paths inside that the owner has uncovered
+        self.notices: list[Message] = []  # for the person, before it starts
         self.undone = self._reports.undone
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
 
@@ -113,6 +114,7 @@ class HostGuard:
 
         repositories = Repositories(home(), list(trees), self._reports.tell_undone)
         self._repositories.append(repositories)
+        self.notices += _about_others(repositories)
         return repositories
 
     def serve(self, config: Config, directory: str) -> ProviderRules:
@@ -172,13 +174,18 @@ class HostGuard:
 
             try:
                 self._standing = Standing(home(), self._record_directory, self._pid)
-            except OSError:
-                pass  # no process can be started now: the next run in the project undoes it
+            except OSError as problem:
+                self._notice(
+                    Message(
+                        "if this process is killed, what git on the host would run of what the sandbox leaves stays "
+                        "until the next run here: no process can be started that undoes it ({problem})",
+                        problem=problem.strerror,
+                    )
+                )
 
-    def catch_up(self, patience: float) -> None:
-        """Waits until what has appeared by now is covered, at most about `patience` seconds."""
-        if self._watching is not None:
-            self._watching.catch_up(patience)
+    def catch_up(self, patience: float) -> bool:
+        """Waits until what has appeared by now is covered, at most about `patience` seconds. Returns whether it is."""
+        return self._watching is None or self._watching.catch_up(patience)
 
     def hide_secrets(self, config: Config) -> None:
         """Hides the files that secrets are read from. Raises WallError."""
@@ -287,6 +294,31 @@ def _attempt(failures: list[Exception], part: Callable[[], T]) -> T | None:
     except Exception as problem:  # noqa: BLE001 - raised when the other parts are done
         failures.append(problem)
         return None
+
+
+def _about_others(repositories: Repositories) -> list[Message]:
+    """What the person should know about other sandboxes in the same places."""
+    found = [
+        Message(
+            "an earlier sandbox in {path} was killed: until now, git on the host may have run what it left "
+            "(what was found is listed at the end)",
+            path=path,
+        )
+        for path in repositories.killed
+    ]
+    for root, since in repositories.shared if os.path.exists(f"{home()}/named") else ():
+        from sandbox.config.named_file import noted_after
+
+        for path in noted_after(since, root):
+            found.append(
+                Message(
+                    "{path} can be changed by a sandbox that has been running in {root} since before a run was told to "
+                    "read it",
+                    path=path,
+                    root=root,
+                )
+            )
+    return found
 
 
 def _nothing(notice: str) -> None:

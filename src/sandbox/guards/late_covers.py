@@ -42,6 +42,14 @@ THAWED = Message(
     "a protected file was replaced on the host while the sandbox ran, and could not be made read-only again "
     "(`sandbox audit` says which)"
 )
+REPLACED = Message(
+    "a protected file was replaced while the sandbox ran; it was made read-only again a moment later, and a program "
+    "inside that waited for it may have changed it first (`sandbox audit` lists them)"
+)
+HELD = Message(
+    "a protected file was replaced while the sandbox ran, and a program could go on changing it, because it has it "
+    "open (`sandbox audit` says which)"
+)
 FAILED = Message("a blocked file that appeared while the sandbox ran could not be hidden (`sandbox audit` says which)")
 
 
@@ -67,7 +75,7 @@ class LateCovers:
         self._tenants = tenants
         self._frozen = frozen
         self._namespace = -1
-        self._count = 0
+        self._count = self._replaced = 0
 
     def open(self) -> None:
         """Raises OSError when the sandbox has ended. Idempotent."""
@@ -91,7 +99,7 @@ class LateCovers:
             self._tenants.end(TOO_MANY)
 
     def freeze(self, appeared: Iterable[Appeared]) -> None:
-        """Makes what somebody on the host has replaced read-only again."""
+        """Makes what somebody on the host has replaced read-only again. Ends the tenants if one could still write."""
         again = self._frozen.among(appeared) if self._frozen is not None else None
         if not again:
             return
@@ -102,6 +110,21 @@ class LateCovers:
             if problem and self._alive():
                 self._tell(f"a protected file was replaced and could not be frozen: {problem}", inside[shown], "freeze")
                 self._tenants.end(THAWED)
+            elif problem is None:
+                self._refrozen(inside[shown])
+
+    def _refrozen(self, path: str) -> None:
+        from sandbox.guards.open_for_writing import stays_open
+
+        self._replaced += 1
+        if self._replaced <= FEW or self._replaced % FEW == 0:
+            told = f"a protected file was replaced and made read-only again (number {self._replaced})"
+            self._tell(told, path, "freeze")
+        if self._replaced == 1:
+            self._notice(REPLACED)
+        if stays_open(path) and self._alive():
+            self._tell("a protected file was replaced, and is still open for writing", path, "freeze")
+            self._tenants.end(HELD)
 
     def _cover(self, inside: dict[str, str], masks: dict[str, Mask]) -> dict[str, str]:
         """Returns what could not be covered, and why."""

@@ -113,14 +113,18 @@ class LateMasks:
             self._appearances.close()
         self._covers.close()
 
-    def catch_up(self, patience: float) -> None:
-        """Waits until everything that has appeared until now is covered, at most about `patience` seconds."""
-        if self.watching.wait(patience) and self._appearances is not None:
+    def catch_up(self, patience: float) -> bool:
+        """Waits until everything that has appeared until now is covered, at most about `patience` seconds. Returns
+        whether it is, as far as anything is watched."""
+        if not self.watching.wait(patience):
+            return False
+        if self._appearances is not None:
             self._appearances.read_now()
         with self._lock:
             worker = self._worker
         if worker is not None:
             worker.join(patience)
+        return worker is None or not worker.is_alive()
 
     # -- when there is something to look at
 

@@ -135,9 +135,13 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
 
 def _cover_all(calls: _Calls, names: list[tuple[bytes, bool | None]], line: socket.socket) -> None:
     for name, is_dir in names:
-        answer = _one(calls, name)
-        if answer == GONE and is_dir is not None and _made(calls, name, is_dir):
+        try:
             answer = _one(calls, name)
+            if answer == GONE and is_dir is not None and _made(calls, name, is_dir):
+                answer = _one(calls, name)
+        except OSError as problem:  # the next names must be covered all the same
+            away = problem.errno in (errno.ENOENT, errno.ENOTDIR)  # a directory above it was renamed meanwhile
+            answer = GONE if away else FAILED + (problem.errno or errno.EIO)
         line.send(bytes([answer]))
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import time
 
-from sandbox.config.patterns import fold
 from sandbox.guards.git_directories import beneath
 from sandbox.guards.git_marker import Baseline, Marker, markers_of, moved_path
+from sandbox.guards.made_files import MOST, noting_made
 from sandbox.guards.nofollow import O_PATH, path_of
 from sandbox.guards.repository_check import RepositoryCheck, is_git_file
-from sandbox.guards.written_trees import attempt, changed
+from sandbox.guards.written_trees import changed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from sandbox.guards.written_trees import Tell
 
 MARGIN = 100_000_000  # ns: file systems use a clock that may be a tick behind
-MOST_MADE = 1000
 # Names whose appearance is a reason to check a directory.
 TELLING = frozenset(("HEAD", "config", "config.worktree", "commondir", "hooks", "objects", "refs", ".git"))
 
@@ -41,11 +40,17 @@ class Repositories:
         self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
         self._tell = tell
         self.made: list[str] = []
+        self.killed: list[
+            str
+        ] = []  # the roots in which an earlier sandbox was killed, and that nobody had checked since
+        self.shared: list[tuple[str, int]] = []  # the roots in which another sandbox runs, and since when (ns)
+        self._earlier: list[str] = []  # as `made`, from before we started
         self.settings: list[str] = []  # the trusted configurations, of which each setting is checked
         self._hooked: list[str] = []
-        self._since = time.time_ns() - MARGIN
+        self._since = self._started = time.time_ns() - MARGIN
         self._clock = time.time() - time.monotonic()
         self._directories: list[str] = []
+        self._there: frozenset[str] = frozenset()  # the same, at the end
         self._suspects: list[str] = []
         self._check = RepositoryCheck(self.roots, tell)
         self._markers: list[tuple[str, Marker]] = []
@@ -58,13 +63,16 @@ class Repositories:
                 if os.path.exists(path := markers_of(home, above)):
                     from sandbox.guards.killed_sandboxes import repair
 
-                    repair(path, tell, above)
+                    repair(path, tell, self.made.append, above)
             marker = Marker(markers_of(home, root))
             self._markers.append((root, marker))
+            if marker.shared is not None:
+                self.shared.append((root, marker.shared.since))
             if (left := marker.left_at(root)) is not None:
                 from sandbox.guards.killed_sandboxes import undo
 
-                undo(left, tell)
+                self.killed.append(root)
+                undo(left, tell, self.made.append)
             place = os.open(root, O_PATH | os.O_CLOEXEC)
             self._places.append((place, path_of(place)))
 
@@ -85,7 +93,10 @@ class Repositories:
             known = marker.shared
             if known is None:
                 known = baseline(root)
+                known.since, known.clock = self._since, self._clock
                 marker.write(known)
+            # If the sandbox that began earlier is killed, we are the one that checks what its tenants left.
+            self._since, self._clock = min(self._since, known.since), max(self._clock, known.clock)
             trusted.append(known)
             self.settings += known.trusted.configs
         self._check = RepositoryCheck(self.roots, self._tell, trusted)
@@ -127,18 +138,25 @@ class Repositories:
         Adds to `made` what is new and matches `protected`."""
         if self._check.known:
             if time.time() - time.monotonic() < self._clock - 0.05:
-                self._since = 0  # somebody set the clock back
+                self._since = self._started = 0  # somebody set the clock back
             self._follow_roots()
             self._check.last = True
-            self._check.everything(self._noting_made(protected), self._suspects, self._since)
+            self._there = frozenset(self._directories)
+            found = self._changed()
+            if protected is not None:
+                roots, known = self.roots, self._check.known
+                found = noting_made(found, protected, roots, known, self._note_made, self._tell)
+            self._check.everything(found, self._suspects, self._since)
             self.made += [one for one in self._hooked if os.path.lexists(one)]
         self.abandon()
 
     def abandon(self) -> None:
         """Releases the trees without a check, because nothing ran. Idempotent."""
         self._check, self._hooked = RepositoryCheck(self.roots, self._tell), []
-        for _, marker in self._markers:
-            marker.close()
+        last = [marker.close() for _, marker in self._markers]
+        if any(last):
+            self.made += self._earlier  # by tenants of a sandbox that ended before us, perhaps without a word
+        self._earlier = []
         for place, _ in self._places:
             os.close(place)
         self._markers, self._places = [], []
@@ -161,33 +179,12 @@ class Repositories:
     def _changed(self) -> Iterator[tuple[str, list[str]]]:
         return changed(self._directories, self.roots, self._since, self._tell)
 
-    def _noting_made(self, protected: Patterns | None) -> Iterator[tuple[str, list[str]]]:
-        """What has changed; on the way, notes what programs on the host act on."""
-        for directory, names in self._changed():
-            yield directory, names
-            if protected is not None:
-                folded = fold(f"/{'/'.join(names)}/")
-                if any(needle in folded for needle in protected.needles):
-                    attempt(self._tell, directory, self._note_made, directory, names, protected)
+    def _note_made(self, directory: str, path: str) -> None:
+        made = self._earlier if self._is_older(directory) else self.made
+        if len(made) < MOST:
+            made.append(path)
 
-    def _note_made(self, directory: str, names: list[str], protected: Patterns) -> None:
-        top = next((root for root in self.roots if beneath(directory, [root])), directory)
-        cut = len(top.rstrip("/")) + 1
-        if "/.git/" in f"{directory}/":
-            return  # checked separately
-        if "/node_modules/" in f"{directory}/" or "/site-packages/" in f"{directory}/":
-            return  # installed packages come with their authors' editor settings; nobody opens them as projects
-        for name in names:
-            path = f"{directory}/{name}"
-            if protected.match(path[cut:], True) and len(self.made) < MOST_MADE:
-                known = any(beneath(path, list(one.protected)) for one in self._check.known)
-                if not known and not _is_empty(path):
-                    self.made.append(path)
-
-
-def _is_empty(path: str) -> bool:
-    """Whether it is a directory that is known to be empty."""
-    try:
-        return os.path.isdir(path) and not os.listdir(path)
-    except OSError:
-        return False
+    def _is_older(self, directory: str) -> bool:
+        """Whether nothing was created in it since we started."""
+        info = os.lstat(directory)
+        return directory in self._there and info.st_ctime_ns < self._started

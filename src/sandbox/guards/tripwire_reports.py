@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from _thread import RLock  # `threading` is loaded later: see `readiness.py`
 
-from sandbox.errors import GuestError
+from sandbox.errors import GuestError, SandboxError
 from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
@@ -90,6 +90,9 @@ class Reports:
         touched = os.fsdecode(path)  # type: ignore[arg-type]
         if isinstance(name, bytes):
             touched += f"/{os.fsdecode(name[:255])}"
-        self._touches.tell(touched, operation, rule, pid, comm[:16])
+        try:
+            self._touches.tell(touched, operation, rule, pid, comm[:16])
+        except SandboxError:
+            return  # the disk is full: it was refused all the same, and the next one may be recorded again
         if self._ask is not None:
             self._ask.touched(os.fsdecode(path), operation, rule, pid, comm[:16])  # type: ignore[arg-type]

@@ -40,14 +40,14 @@ class WatchLater:
         if masks is not None:
             masks.close()
 
-    def catch_up(self, patience: float) -> None:
-        """Begins at once if need be, and waits until what has appeared is covered, at most about `patience` seconds."""
+    def catch_up(self, patience: float) -> bool:
+        """Begins at once if need be, and waits until what has appeared is covered, at most about `patience` seconds.
+        Returns whether it is."""
         try:
             self._due()
         except RuntimeError:
-            return  # no thread can be started now
-        if self._masks is not None:
-            self._masks.catch_up(patience)
+            return False  # no thread can be started now
+        return self._masks is None or self._masks.catch_up(patience)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Begins at once, and waits until everything is watched; for tests."""

@@ -27,8 +27,8 @@ class ReadySandboxes(Shelf[Sandbox]):
     def _healthy(self, one: Sandbox) -> bool:
         return healthy(one)
 
-    def _hand_out(self, one: Sandbox) -> None:
-        one._guard.catch_up(CATCHING_UP)
+    def _hand_out(self, one: Sandbox) -> bool:
+        return one._guard.catch_up(CATCHING_UP)
 
     def _end(self, one: Sandbox) -> None:
         one.close()

@@ -82,8 +82,9 @@ class Shelf(ABC, Generic[T]):
     def _healthy(self, one: T) -> bool:
         """Whether it works; may take its time."""
 
-    def _hand_out(self, one: T) -> None:
-        """Brings one that has waited up to date."""
+    def _hand_out(self, one: T) -> bool:
+        """Brings one that has waited up to date. Returns whether that was possible in time."""
+        return True
 
     @abstractmethod
     def _end(self, one: T) -> None:
@@ -97,11 +98,19 @@ class Shelf(ABC, Generic[T]):
         if one is None:
             return self._make()
         try:
-            self._hand_out(one)
+            up_to_date = self._hand_out(one)
         except BaseException:
             self._end(one)  # nobody gets it, so nobody else would
             raise
-        return one
+        return one if up_to_date else self._made_instead(one)
+
+    def _made_instead(self, one: T) -> T:
+        """Makes one now, which looks at everything before it is there. `one` is ended."""
+        with self._changed:
+            self._counts["unhealthy"] += 1
+            self._gone.append(one)
+            self._changed.notify_all()
+        return self._make()
 
     def _next(self) -> T | None:
         with self._changed:

@@ -54,7 +54,7 @@ def pull(home: str, *, by: str, reason: str = "", close_own: Callable[[], object
         pass
     except OSError as failed:  # a full disk must not keep anything running
         problem = failed
-    _revoke_placeholders()
+    unrevoked = _revoke_placeholders()
     running = [one for one in entries(home) if one.running]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         own = pool.submit(close_own) if close_own is not None else None
@@ -68,6 +68,11 @@ def pull(home: str, *, by: str, reason: str = "", close_own: Callable[[], object
         )
     if problem is not None and not os.path.exists(f"{home}/{SWITCH}"):
         raise problem  # everything has ended, but sandboxes may start again
+    if unrevoked is not None:
+        raise SandboxError(
+            "every sandbox has ended, but placeholders that programs kept still stand for secrets: {problem}",
+            problem=unrevoked,
+        ) from unrevoked
     return [one.id for one in running]
 
 
@@ -89,11 +94,15 @@ def _end(entry: Entry) -> None:
         pass  # it has ended by itself, or `pull` reports it afterwards
 
 
-def _revoke_placeholders() -> None:
-    """Deletes the key they are derived with: a placeholder that a program kept no longer stands for a secret."""
+def _revoke_placeholders() -> OSError | None:
+    """Deletes the key they are derived with: a placeholder that a program kept no longer stands for a secret. Returns
+    why that failed: everything is ended all the same."""
     from sandbox.config.home import home
 
     try:
         os.unlink(os.path.join(home(), "credentials", "key"))
     except FileNotFoundError:
         pass
+    except OSError as problem:
+        return problem
+    return None

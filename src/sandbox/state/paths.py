@@ -8,7 +8,8 @@ import os
 
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.paths import is_beneath
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, SandboxError
+from sandbox.state.writing import make_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,13 +42,24 @@ def project_word(project: str) -> str:
 
 
 def kept(state: State, project: str) -> list[tuple[str, str]]:
-    """The kept directories, made if need be: where each is on the host, and where tenants see it."""
+    """The kept directories, made if need be: where each is on the host, and where tenants see it.
+
+    Raises SandboxError when a tenant has put a link in the way: what it leads to is not kept."""
     inside = os.path.realpath(os.path.expanduser("~"))
     top = make(state, project)
     found = []
     for path in outermost(state.keep):
         host = os.path.normpath(f"{top}/{path}")
-        _private(host)
+        try:
+            make_directory(top, os.path.normpath(path))
+        except OSError as problem:
+            raise SandboxError(
+                "{path} cannot be kept: a program inside has put something else in its place ({problem}); "
+                "look at it, then remove it, or everything with `sandbox profile forget {name}`",
+                path=host,
+                problem=problem.strerror,
+                name=state.name,
+            ) from problem
         found.append((host, os.path.normpath(f"{inside}/{path}")))
     return found
 

@@ -51,6 +51,12 @@ def write(top: str, path: str, content: bytes) -> None:
         os.close(directory)
 
 
+def make_directory(top: str, path: str) -> None:
+    """Makes the directory `path` below `top`, if need be, and those above it. Raises OSError: ELOOP or ENOTDIR when a
+    tenant has put something else in the way."""
+    os.close(_open(top, "" if path == "." else path, make=True))
+
+
 def _open(top: str, path: str, *, make: bool) -> int:
     directory = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in path.split("/") if path else ():
