@@ -14,6 +14,7 @@ import pytest
 
 from sandbox import ConfigError, Sandbox, SandboxError, SandboxManager, query_audit_feed
 from sandbox.config.model import Config
+from sandbox.layout.etc import tenant
 from sandbox.manager.config import STANDARD_OPEN_FILES
 from sandbox.manager.settings import ManagerSettings
 from sandbox.manager.states import WrongState
@@ -327,6 +328,10 @@ def test_what_is_never_so_here_is_told_as_an_event(managed: Any) -> None:
     told = [one.detail for one in managed({"readOnlyRoot": False}).events()]
     assert [detail.split()[0] for detail in told] == ["readOnlyRoot:"]
     assert managed({"dns": [], "readOnlyRoot": True}).events() == []
+    name, uid, gid = tenant("user")
+    assert [one.detail.split()[0] for one in managed({"user": "33:33"}).events()] == ["user:"]
+    for same in (name, f"{uid}", f"{uid}:{gid}", "0:0"):
+        assert managed({"user": same}).events() == []
 
 
 def test_a_field_that_is_wrong_is_named_as_it_was_spelled() -> None:
