@@ -324,6 +324,17 @@ def test_every_field_of_the_specification_is_read(managed: Any, tmp_path: Path) 
     assert said.stdout == "there\nbound\nx\nread-only\n"
 
 
+@pytest.mark.root  # an ordinary user here has no control groups to hold them
+def test_memory_processors_and_processes_are_limited_as_the_specification_says(managed: Any) -> None:
+    manager = managed({"memory": "128m", "cpus": 1, "pidsLimit": 20})
+    manager.start()
+    assert manager.exec("head -c 400m /dev/zero | tail -c 300m >/dev/null").exit_code != 0
+    many = manager.exec("for n in $(seq 40); do sleep 5 & done; jobs | wc -l")
+    assert "fork" in many.stderr or many.exit_code != 0
+    limits = manager.sandbox.config.limits
+    assert (limits.memory, limits.cpus, limits.pids) == (128 * 2**20, 1, 20)
+
+
 def test_what_is_never_so_here_is_told_as_an_event(managed: Any) -> None:
     told = [one.detail for one in managed({"readOnlyRoot": False}).events()]
     assert [detail.split()[0] for detail in told] == ["readOnlyRoot:"]
