@@ -125,8 +125,10 @@ class CommandError(SandboxError):
     """The command never ran, or failed under `check=True`.
 
     `exit_code` is the one a shell would give; 126 or 127 when it never ran. `result` says how it ended, with both
-    outputs; it is None when it never ran.
+    outputs; it is None when it never ran. `argument` is what was wrong with the call: `command` or `cwd`.
     """
+
+    argument = "command"
 
     def __init__(
         self, message: str, /, *, exit_code: int = 127, result: ExecResult | None = None, **values: object

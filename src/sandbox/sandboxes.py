@@ -14,7 +14,7 @@ from sandbox.wiring import Wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from sandbox.client import Client
@@ -52,11 +52,14 @@ class Sandboxes:
     def _configured_in(self, project: str) -> Config:
         return self.configured({"filesystem": {"root": project}})
 
-    def create_restricted(self, asked: Mapping[str, Any], root: str) -> Sandbox:
+    def create_restricted(
+        self, asked: Mapping[str, Any], root: str, *, before: Callable[[str], object] | None = None
+    ) -> Sandbox:
         """Starts a sandbox in `root` for a client who may ask for less than the server's own layers allow, not more.
 
         `root` is a real path that was checked: if it becomes a link later, its target is not shown. Raises Denied for a
-        parameter that would allow more than the layers do, and what `Sandbox` raises.
+        parameter that would allow more than the layers do, and what `Sandbox` raises. `before` is called with its id
+        before it is this server's.
         """
         from sandbox.config.restricted import restricted
 
@@ -65,7 +68,10 @@ class Sandboxes:
         config = restricted(resolved, said, root)
         config.filesystem.root = root
         config.filesystem.settled += (root,)
-        made = self._own_one(create(resolved, config=config, tell=self._tell))
+        made = create(resolved, config=config, tell=self._tell)
+        if before is not None:
+            before(made.id)
+        self._own_one(made)
         limits = resolved.config.limits
         with self._lock:
             self._most_lifetime[made.id] = limits.lifetime, limits.idle_timeout
@@ -87,6 +93,11 @@ class Sandboxes:
         with self._lock:
             if parent in self._most_lifetime:
                 self._most_lifetime[sandbox.id] = self._most_lifetime[parent]
+
+    def owns(self, id: str) -> bool:
+        """Whether this server owns the running sandbox of that id."""
+        with self._lock:
+            return id in self._own
 
     def forget(self, id: str) -> None:
         """The sandbox of that id is no longer this server's."""

@@ -12,6 +12,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.errors import WallError
 from tests.engines.container_engines import Docker
+from tests.patience import until
 
 pytestmark = [pytest.mark.containers, pytest.mark.root]
 
@@ -40,3 +41,17 @@ def test_gvisor_is_refused_with_its_reason_and_leaves_nothing(
         Sandbox({"engine": "docker", "runtime": runtime, "filesystem": {"root": str(project)}})
     left = subprocess.run(["docker", "-H", gvisor.host, "ps", "-aq"], capture_output=True, text=True, check=True)
     assert left.stdout == ""
+    gvisor.close()
+    until(lambda: processes_of(gvisor) == [])
+
+
+def processes_of(daemon: Docker) -> list[str]:
+    """The command lines that name a place of the daemon's: its own, and those of containers' shims and runtimes."""
+    return [line for line in map(command_line, Path("/proc").glob("[0-9]*")) if daemon.directory in line]
+
+
+def command_line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:  # it has just ended
+        return ""

@@ -14,6 +14,7 @@ import pytest
 
 from sandbox import ConfigError, Sandbox, SandboxError, SandboxManager, query_audit_feed
 from sandbox.config.model import Config
+from sandbox.layout.etc import tenant
 from sandbox.manager.config import STANDARD_OPEN_FILES
 from sandbox.manager.settings import ManagerSettings
 from sandbox.manager.states import WrongState
@@ -323,10 +324,25 @@ def test_every_field_of_the_specification_is_read(managed: Any, tmp_path: Path) 
     assert said.stdout == "there\nbound\nx\nread-only\n"
 
 
+@pytest.mark.root  # an ordinary user here has no control groups to hold them
+def test_memory_processors_and_processes_are_limited_as_the_specification_says(managed: Any) -> None:
+    manager = managed({"memory": "128m", "cpus": 1, "pidsLimit": 20})
+    manager.start()
+    assert manager.exec("head -c 400m /dev/zero | tail -c 300m >/dev/null").exit_code != 0
+    many = manager.exec("for n in $(seq 40); do sleep 5 & done; jobs | wc -l")
+    assert "fork" in many.stderr or many.exit_code != 0
+    limits = manager.sandbox.config.limits
+    assert (limits.memory, limits.cpus, limits.pids) == (128 * 2**20, 1, 20)
+
+
 def test_what_is_never_so_here_is_told_as_an_event(managed: Any) -> None:
     told = [one.detail for one in managed({"readOnlyRoot": False}).events()]
     assert [detail.split()[0] for detail in told] == ["readOnlyRoot:"]
     assert managed({"dns": [], "readOnlyRoot": True}).events() == []
+    name, uid, gid = tenant("user")
+    assert [one.detail.split()[0] for one in managed({"user": "33:33"}).events()] == ["user:"]
+    for same in (name, f"{uid}", f"{uid}:{gid}", "0:0"):
+        assert managed({"user": same}).events() == []
 
 
 def test_a_field_that_is_wrong_is_named_as_it_was_spelled() -> None:

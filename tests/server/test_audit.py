@@ -81,6 +81,12 @@ def test_a_last_event_id_of_zero_brings_the_record_from_its_first_entry_on(serve
         assert [next(entries)["seq"] for _ in range(last(served))] == list(range(1, last(served) + 1))
 
 
+def test_a_last_event_id_of_a_record_that_is_gone_brings_this_one_from_its_first_entry_on(served: Served) -> None:
+    write(served, 1)
+    with following(served, last(served) + 1000) as entries:
+        assert [next(entries)["seq"] for _ in range(last(served))] == list(range(1, last(served) + 1))
+
+
 @pytest.mark.parametrize("wrong", ["x", "-1", "1e3", "9" * 30, "²"])
 def test_a_last_event_id_that_is_not_a_number_is_400(served: Served, wrong: str) -> None:
     answer = served.http.get("/v1/audit/stream", headers={b"Last-Event-ID": wrong.encode()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -71,6 +72,26 @@ def test_a_waiting_sandbox_cannot_be_seen_or_used(pooled: Served) -> None:
         if pooled.http.post(f"/v1/sandboxes/{one}/exec", json={"command": "true"}).status_code == 404
     }  # fmt: skip
     assert len(waiting) == 2
+
+
+def test_one_that_is_being_built_to_wait_is_seen_by_nobody(pooled: Served) -> None:
+    seen: set[str] = set()
+    over = Event()
+
+    def look() -> None:
+        with pooled.limited("read") as client:
+            while not over.is_set():
+                seen.update(one["id"] for one in client.get("/v1/sandboxes?status=running").json()["sandboxes"])
+
+    before = {one["id"] for one in pooled.http.get("/v1/sandboxes").json()["sandboxes"]}
+    looking = Thread(target=look)
+    looking.start()
+    handed_out = {pooled.create() for _ in range(12)}  # each makes room for one more, which is built
+    over.set()
+    looking.join()
+    for id in handed_out:
+        pooled.http.delete(f"/v1/sandboxes/{id}")
+    assert seen - before <= handed_out
 
 
 def test_a_token_that_may_only_tighten_gets_no_variables_in_one_that_was_ready(pooled: Served) -> None:

@@ -35,7 +35,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                             ("Access-Control-Allow-Origin", "*"), ("Service-Worker-Allowed", "/"),
                             ("X-Frame-Options", "ALLOWALL"), ("Cache-Control", "max-age=9"), ("ETag", '"1"'),
                             ("Set-Cookie2", "evil=1"), ("Secure-Session-Registration", "(ES256)"),
-                            ("Speculation-Rules", "/rules"), ("Link", "</x>; rel=preload")):
+                            ("Speculation-Rules", "/rules"), ("Link", "</x>; rel=preload"), ("Link", "</y>"),
+                            ("X-Accel-Redirect", "/internal"), ("X-Accel-Expires", "99"), ("X-Sendfile", "/etc/passwd"),
+                            ("Surrogate-Control", "max-age=9"), ("CDN-Cache-Control", "max-age=9"),
+                            ("Expires", "Fri, 01 Jan 2100 00:00:00 GMT")):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -126,6 +129,17 @@ def test_a_browser_gets_only_the_fields_that_describe_a_body(served: Served, lis
     assert answer.headers["cache-control"] == plain.headers["cache-control"]
 
 
+def test_a_proxy_in_front_of_the_server_is_told_nothing_by_the_program(served: Served, listening: str) -> None:
+    headers = served.http.get(f"{listening}/").headers
+    obeyed = {"x-accel-redirect", "x-accel-expires", "x-sendfile", "surrogate-control", "cdn-cache-control", "expires"}
+    assert not obeyed & set(headers)
+    assert headers["cache-control"] == "no-store"
+
+
+def test_a_field_that_is_there_twice_is_passed_on_whole(served: Served, listening: str) -> None:
+    assert served.http.get(f"{listening}/").headers["link"] == "</x>; rel=preload, </y>"
+
+
 def test_a_port_that_nobody_listens_on_is_502(served: Served, box: str, listening: str) -> None:
     assert served.http.get(f"/v1/sandboxes/{box}/port/8081/").status_code == 502
     assert served.http.get(f"/v1/sandboxes/{box}/port/99999/").status_code in (400, 404)
@@ -180,6 +194,12 @@ def test_a_websocket_reaches_the_program(served: Served, box: str) -> None:
         assert line.receive() == b""
         line.close()
         line.free()
+
+
+def test_prometheus_can_read_the_type_of_the_metrics(served: Served) -> None:
+    words = served.http.get("/metrics").headers["content-type"].split("; ")
+    assert words[0] == "text/plain" and "charset=utf-8" in words
+    assert len(words) == len({one.partition("=")[0] for one in words})  # Prometheus refuses a parameter twice
 
 
 def test_metrics_count_sandboxes_and_requests(served: Served, box: str) -> None:

@@ -44,6 +44,21 @@ def test_wrong_input_of_exec_is_400_and_names_the_field(ready: Served, body: dic
     assert field is None or field in str(answer.json()["error"])
 
 
+def test_a_directory_that_does_not_exist_is_400_and_names_the_field(ready: Served) -> None:
+    told = ready.http.post("/api/sandbox/exec", json={"command": "true", "workdir": "/nowhere"})
+    assert (told.status_code, told.json()["error"]["field"]) == (400, "workdir")
+    box = ready.create()
+    told = ready.http.post(f"/v1/sandboxes/{box}/exec", json={"command": "true", "cwd": "/nowhere"})
+    assert (told.status_code, told.json()["error"]["field"]) == (400, "cwd")
+
+
+@pytest.mark.parametrize("name", ["%2e%2e", "%2e", "vm-12345678", "a b", "a%0a", "a" * 64])
+def test_a_managed_sandbox_has_a_name_that_is_no_path_and_no_id(managed: Served, name: str) -> None:
+    answer = managed.http.put(f"/v1/managers/{name}", json={})
+    assert answer.status_code in (400, 404)
+    assert set(managed.http.get("/v1/managers").json()["managers"]) <= {"default", "second"}
+
+
 def test_a_command_over_its_time_is_a_result_that_says_so(ready: Served) -> None:
     told = ready.http.post("/api/sandbox/exec", json={"command": "sleep 60", "timeoutMs": 200}).json()
     assert told["exitCode"] != 0 and told["durationMs"] < 30_000

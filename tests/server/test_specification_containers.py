@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engines.container_engines import Docker
+from tests.server import from_inside
 from tests.server.serving import Served
 from tests.server.specification import Specification
 
@@ -72,3 +73,9 @@ def test_v1_sandboxes_in_a_container_streams_files_and_ports(contained: Served) 
     assert contained.http.put(path, content=b"abc").status_code == 200
     assert contained.http.get(path, headers={"Range": "bytes=1-"}).content == b"bc"
     assert contained.http.delete(f"/v1/sandboxes/{box}").status_code == 200
+
+
+@pytest.mark.containers
+@pytest.mark.root
+def test_a_tenant_in_a_container_never_reaches_the_server(contained: Served) -> None:
+    from_inside.refused(contained, contained.create(engine="docker", network={"preset": "open"}))

@@ -131,7 +131,9 @@ def start_error(name: str, message: dict[str, object]) -> CommandError:
     number, step = integer(message, "errno", ERRNO), str(message.get("step"))
     said = os.strerror(number)
     if step == "chdir":
-        return CommandError("cannot enter the working directory inside the sandbox: {said}", said=said, exit_code=126)
+        wrong = CommandError("cannot enter the working directory inside the sandbox: {said}", said=said, exit_code=126)
+        wrong.argument = "cwd"
+        return wrong
     if number == errno.ENOENT:
         return CommandError("{name}: no such command inside the sandbox", name=name, exit_code=127)
     if step == "exec":

@@ -9,6 +9,7 @@ from sandbox.config.dialects.manager import translate
 from sandbox.config.model import Config
 from sandbox.config.paths import absolute
 from sandbox.errors import ConfigError
+from sandbox.layout.etc import tenant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,12 +48,26 @@ def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
 
 NO_EFFECT = {
     "readOnlyRoot": "readOnlyRoot: false has no effect: the root is always read-only",
+    "user": "user: that number or name has no effect: whoever is not root is the ordinary user inside",
 }
 
 
 def without_effect(config: Mapping[str, Any] | Config) -> list[str]:
     """What was asked for and is never so here, for the manager's events. Raises ConfigError."""
-    return [] if isinstance(config, Config) else [NO_EFFECT[field] for field in translate(config).without_effect]
+    if isinstance(config, Config):
+        return []
+    translated = translate(config)
+    fields = list(translated.without_effect)
+    if translated.data.get("user") == "user" and not _is_ordinary(config["user"]):
+        fields.append("user")
+    return [NO_EFFECT[field] for field in fields]
+
+
+def _is_ordinary(asked: str) -> bool:
+    """Whether that is who commands run as in any case: `uid`, `uid:gid` or a name."""
+    name, uid, gid = tenant("user")
+    whose, _, group = asked.partition(":")
+    return whose in (name, str(uid)) and group in ("", name, str(gid))
 
 
 def with_mode(config: Config, mode: str) -> Config:

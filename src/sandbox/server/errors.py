@@ -81,7 +81,7 @@ def told(problem: BaseException) -> tuple[int, Problem]:
     if fault.code == rpc.FILE:
         return _BY_ERRNO.get(data["errno"], 400), Problem("file", str(fault), data=data)
     status, code = _BY_CODE.get(fault.code, (409, "conflict"))
-    field = getattr(problem, "path", None) or ("command" if code == "command" else None)
+    field = getattr(problem, "path", None) or getattr(problem, "argument", None)
     return status, Problem(code, str(fault), field=field, data=data)
 
 

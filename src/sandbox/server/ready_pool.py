@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from sandbox.config.home import home
 from sandbox.errors import SandboxError
 from sandbox.pool import late
 from sandbox.pool.ready import ReadySandboxes, healthy
 from sandbox.pool.shelf import MAX_AGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sandbox.pool.shelf import PoolStats
     from sandbox.sandbox import Sandbox
@@ -28,6 +30,8 @@ class Ready:
         self._shelf = _Shelf(self._build, size, MAX_AGE)
         self._shelf.end = self._end
         self._waiting: set[str] = set()
+        self._building = 0
+        self._counting = Lock()
         self._shelf.start()
 
     def take(self, config: dict[str, Any], *, widened: bool) -> Sandbox | None:
@@ -48,8 +52,8 @@ class Ready:
         return sandbox
 
     def holds(self, id: str) -> bool:
-        """Whether that sandbox still waits here. Until it is handed out, nobody may use it."""
-        return id in self._waiting
+        """Whether that sandbox still waits here, or is being built to. Until it is handed out, nobody may use it."""
+        return id in self._waiting or (self._building > 0 and not self._sandboxes.owns(id) and _of_this_process(id))
 
     def stats(self) -> PoolStats:
         return self._shelf.stats()
@@ -58,14 +62,24 @@ class Ready:
         """Ends the waiting sandboxes. Idempotent."""
         self._shelf.close()
 
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._counting:
+            self._building += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._building -= 1
+
     def _build(self) -> Sandbox:
         root = self._workspace("")
         try:
-            made = self._sandboxes.create_restricted({}, root)
+            with self._counted():
+                made = self._sandboxes.create_restricted({}, root, before=self._waiting.add)
         except BaseException:
             os.rmdir(root)
             raise
-        self._waiting.add(made.id)
         made._lifetime.set(None, None)  # its life begins when it is handed out
         if not healthy(made):
             self._end(made)
@@ -75,10 +89,19 @@ class Ready:
     def _end(self, sandbox: Sandbox) -> None:
         """Ends a sandbox that was never handed out, and keeps nothing of it."""
         self._sandboxes.forget(sandbox.id)
-        self._waiting.discard(sandbox.id)
         sandbox.close()
+        self._waiting.discard(sandbox.id)  # not before it has ended: nobody else may use it meanwhile
         with suppress(OSError):
             os.rmdir(sandbox.config.filesystem.root)
+
+
+def _of_this_process(id: str) -> bool:
+    """Whether that sandbox runs, or is being built, in this process."""
+    try:
+        with open(os.path.join(home(), "vms", id, "pid"), encoding="ascii") as file:
+            return file.readline().strip() == str(os.getpid())
+    except (OSError, ValueError):
+        return False  # it has ended
 
 
 class _Shelf(ReadySandboxes):

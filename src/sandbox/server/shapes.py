@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from litestar.params import Parameter
 from msgspec import Meta, Struct
 
 from sandbox.result import OUTPUT_LIMIT
 from sandbox.rpc.messages import Command, Path, Rows, Seconds
 
 # Never like an id (`vm-…`): a name must not be mistaken for somebody else's sandbox.
-Name = Annotated[str, Meta(pattern=r"^(?!vm-)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}(?!\n)$", examples=["research"])]
+_NAME = r"^(?!vm-)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}(?!\n)$"
+Name = Annotated[str, Meta(pattern=_NAME, examples=["research"])]
+NameInPath = Annotated[str, Parameter(pattern=_NAME)]  # Litestar does not look at a `Meta` in a path
 Text = Annotated[str, Meta(max_length=4096)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 

@@ -19,6 +19,7 @@ from sandbox import sockets as socket
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
 from sandbox.engines.container.arguments import STAGE, run_arguments
 from sandbox.engines.container.cli import Cli, CommandFailed, said
+from sandbox.engines.container.forgotten import end_forgotten
 from sandbox.engines.container.guest_directory import GuestDirectory
 from sandbox.engines.container.images import empty_image
 from sandbox.engines.container.info import Info, ask
@@ -85,8 +86,8 @@ class ContainerStart(Started):
         image = empty_image(self._cli)
         shelf = GuestDirectory(plan.id)
         try:
-            with tempfile.TemporaryFile() as errors:
-                process = self._cli.start(self._words(plan, shelf, image), errors)
+            with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as printed:
+                process = self._cli.start(self._words(plan, shelf, image), errors, stdout=printed.fileno())
                 guest, pid = None, -1
                 try:
                     guest = Guest(_wait(shelf.listener, process, errors, self._cli.name))
@@ -96,6 +97,8 @@ class ContainerStart(Started):
                 except BaseException:
                     _end(process)
                     remove(self._cli, plan.container_name, guest, pid)
+                    if process.returncode != 0:
+                        end_forgotten(printed)
                     raise
         finally:
             shelf.remove()

@@ -120,7 +120,11 @@ async def stream(
     last = request.headers.get("last-event-id", "")
     if last and not (last.isascii() and last.isdecimal() and len(last) < 19):
         raise _invalid("Last-Event-ID", "must be the number of an entry")
-    return sse.response(_live(server, fits, int(last) if last else server.tail.last))
+    server.tail.catch_up()
+    after = int(last) if last else server.tail.last
+    if after > server.tail.last:  # a number of another record, which is gone: this client has seen none of ours
+        after = 0
+    return sse.response(_live(server, fits, after))
 
 
 class _Waiting:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from litestar import get, post
 from msgspec import Meta, Struct
 
+from sandbox.errors import CommandError
 from sandbox.manager.manager import Happened, SandboxManager
 from sandbox.server.guard import manager_of, require
 from sandbox.server.refusal import Refusal
@@ -131,7 +133,12 @@ async def run_in(server: Server, access: Access, manager: SandboxManager, asked:
     walled = sandbox._can.walls
     require(access, needed("exec", walled=walled))
     timeout = asked.timeoutMs / 1000
-    result = await server.run(lambda: manager._exec_in(sandbox, asked.command, workdir=asked.workdir, timeout=timeout))
+    try:
+        run = partial(manager._exec_in, sandbox, asked.command, workdir=asked.workdir, timeout=timeout)
+        result = await server.run(run)
+    except CommandError as wrong:
+        wrong.argument = "workdir" if wrong.argument == "cwd" else wrong.argument  # as this path's own field is called
+        raise
     return Ended(
         result.exit_code, result.stdout, result.stderr, result.duration_ms, walled, result.timed_out, result.truncated
     )

@@ -12,7 +12,7 @@ from sandbox.server.guard import manager_of, require
 from sandbox.server.routes.manager import Ended, Events, Exec, Status, run_in, status_of
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
-from sandbox.server.shapes import Name
+from sandbox.server.shapes import NameInPath
 
 
 class Managed(Struct):
@@ -34,25 +34,25 @@ async def listing(server: Server, access: Access) -> Managed:
 
 
 @put("/v1/managers/{name:str}", opt={"verb": "host"})
-async def define(server: Server, name: Name, data: dict[str, Any]) -> Status:
+async def define(server: Server, name: NameInPath, data: dict[str, Any]) -> Status:
     """Defines a managed sandbox by a SandboxManagerConfig, without starting it."""
     return status_of(await server.run(lambda: server.managers.add(name, data)))
 
 
 @get("/v1/managers/{name:str}", opt={"verb": "read"})
-async def status(server: Server, access: Access, name: Name) -> Status:
+async def status(server: Server, access: Access, name: NameInPath) -> Status:
     """State, mode and health of one."""
     return status_of(manager_of(server, access, name))
 
 
 @get("/v1/managers/{name:str}/events", opt={"verb": "read"})
-async def events(server: Server, access: Access, name: Name) -> Events:
+async def events(server: Server, access: Access, name: NameInPath) -> Events:
     """Its last 100 steps."""
     return Events(manager_of(server, access, name).events())
 
 
 @post("/v1/managers/{name:str}/start", opt={"verb": "kill"}, status_code=200)
-async def start(server: Server, access: Access, name: Name) -> Status:
+async def start(server: Server, access: Access, name: NameInPath) -> Status:
     """Starts it; answers when it is ready."""
     manager = manager_of(server, access, name)
     await server.run(manager.start)
@@ -60,7 +60,7 @@ async def start(server: Server, access: Access, name: Name) -> Status:
 
 
 @post("/v1/managers/{name:str}/stop", opt={"verb": "kill"}, status_code=200)
-async def stop(server: Server, access: Access, name: Name) -> Status:
+async def stop(server: Server, access: Access, name: NameInPath) -> Status:
     """Ends it; answers when it has ended."""
     manager = manager_of(server, access, name)
     await server.end(manager.stop)
@@ -68,7 +68,7 @@ async def stop(server: Server, access: Access, name: Name) -> Status:
 
 
 @post("/v1/managers/{name:str}/recover", opt={"verb": "kill"}, status_code=200)
-async def recover(server: Server, access: Access, name: Name) -> Status:
+async def recover(server: Server, access: Access, name: NameInPath) -> Status:
     """Starts it again, with its workspace."""
     manager = manager_of(server, access, name)
     await server.run(manager.recover)
@@ -76,7 +76,7 @@ async def recover(server: Server, access: Access, name: Name) -> Status:
 
 
 @post("/v1/managers/{name:str}/mode", opt={"verb": "kill"}, status_code=200)
-async def mode(server: Server, access: Access, name: Name, data: Mode) -> Status:
+async def mode(server: Server, access: Access, name: NameInPath, data: Mode) -> Status:
     """Changes the mode and records that; a running sandbox is restarted."""
     manager = manager_of(server, access, name)
     if MODES.index(data.mode) < MODES.index(manager.config.mode):
@@ -86,7 +86,7 @@ async def mode(server: Server, access: Access, name: Name, data: Mode) -> Status
 
 
 @post("/v1/managers/{name:str}/exec", opt={"verb": "exec"}, status_code=200)
-async def exec(server: Server, access: Access, name: Name, data: Exec) -> Ended:
+async def exec(server: Server, access: Access, name: NameInPath, data: Exec) -> Ended:
     """Runs a command in it."""
     return await run_in(server, access, manager_of(server, access, name), data)
 

@@ -33,7 +33,8 @@ async def metrics(server: Server, access: Access) -> Response[bytes]:
     if access.sandboxes:
         raise Refusal(403, "forbidden", "metrics are about every sandbox; this token is for some")
     text = await server.run(lambda: _text(server, access))
-    return Response(text, media_type=CONTENT_TYPE_LATEST)
+    # With a media type, Litestar would add a second charset, and Prometheus refuses a type that names one twice.
+    return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
 
 
 def _text(server: Server, access: Access) -> bytes:

@@ -47,6 +47,12 @@ _NOT_OUTWARDS = {
     "cross-origin-opener-policy", "cross-origin-embedder-policy", "cross-origin-resource-policy", "referrer-policy",
     "origin-agent-cluster", "permissions-policy",
 }  # fmt: skip
+# A proxy in front of this server obeys these: it would serve its own files (nginx's X-Accel-Redirect), or keep the
+# answer and give it to somebody without a token.
+_FOR_PROXIES = re.compile(
+    r"x-(?:accel|sendfile|lighttpd|litespeed|reproxy)(?:-.*)?|(?:.*-)?cache-control|(?:surrogate|edge|cdn)-.*"
+    r"|expires|pragma|age"
+)
 # All that a browser gets: what describes the body. Browsers learn new fields that act on a whole origin every year.
 _FOR_BROWSERS = {
     "content-type", "content-length", "content-encoding", "content-language", "content-disposition", "content-range",
@@ -92,11 +98,10 @@ async def port(request: Request[Any, Any, Any], server: Server, reached: Reached
 
 def _passed_on(request: Request[Any, Any, Any], head: h11.Response) -> dict[str, str]:
     """The fields of the program's answer that the caller gets: to a browser, those that it cannot act on."""
-    headers = {
-        name.decode("latin-1"): value.decode("latin-1")
-        for name, value in head.headers
-        if name.decode("latin-1") not in _NOT_OUTWARDS and not name.startswith(b"access-control-")
-    }
+    headers: dict[str, str] = {}
+    for name, value in ((one.decode("latin-1"), text.decode("latin-1")) for one, text in head.headers):
+        if name not in _NOT_OUTWARDS and not name.startswith("access-control-") and not _FOR_PROXIES.fullmatch(name):
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value  # RFC 9110, 5.2
     if not any(name.lower().startswith("sec-fetch-") for name in request.headers):
         return headers
     return {name: value for name, value in headers.items() if name in _FOR_BROWSERS}
