@@ -89,6 +89,13 @@ def test_values_are_shown_in_every_form_that_they_have(py: Any) -> None:
     assert value.data["image/png"] == base64.b64encode(b"\x89PNG").decode() and value.is_result
 
 
+def test_what_is_shown_can_be_sent_on_also_where_code_shows_half_a_character(py: Any) -> None:
+    result = py.run("class P:\n  def __repr__(self): return 'half \\udcff, whole \U0001f600'\nP()")
+    assert result.text == "half ?, whole \U0001f600"
+    failed = py.run("raise ValueError('half \\udcff')").error
+    assert failed.value == "half ?" and failed.traceback.encode()
+
+
 def test_code_may_await(py: Any) -> None:
     assert py.run("import asyncio\nawait asyncio.sleep(0, 'slept')").text == "'slept'"
 

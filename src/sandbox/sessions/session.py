@@ -237,13 +237,22 @@ class DriverSession(CodeSession):
                 self._rest += chunk.data
         line = bytes(self._rest[:end])
         del self._rest[: end + 1]
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
+        message = _parsed(line)
         if not isinstance(message, dict):
             raise GuestError("the session's interpreter sent something that is no message")
         return message
+
+
+def _parsed(line: bytes) -> Any:
+    """The message, or None. JSON can name half a character (a lone surrogate), which no encoder takes afterwards: a
+    server that passed one on would fail. Each becomes a question mark, as in printed output."""
+    try:
+        message = json.loads(line)
+        if b"\\ud" in line.lower():
+            message = json.loads(json.dumps(message, ensure_ascii=False).encode(errors="replace"))
+        return message
+    except (ValueError, RecursionError):
+        return None
 
 
 class RunningCode:
