@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from abc import abstractmethod
 
 from sandbox.command_methods import CommandMethods
@@ -70,10 +72,14 @@ class FileMethods(CommandMethods):
         """Replaces `old` with `new` in a text file inside, and returns how many times.
 
         `old` must occur, and only once unless `replace_all` is set; otherwise nothing is changed. Permissions are kept.
-        Raises InvalidArgument, OSError, and UnicodeDecodeError when the file is not UTF-8.
+        In a file whose lines end with CR LF, an `old` with plain line ends is found, too, and the ends of `new` become
+        the file's. Raises InvalidArgument, OSError, and UnicodeDecodeError when the file is not UTF-8.
         """
         text = self.read_file(path, TEXT_MOST).decode()
         count = text.count(old) if old else 0
+        if count == 0 and "\n" in old and "\r\n" in text and "\r" not in old + new:
+            old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+            count = text.count(old)
         if count == 0:
             raise InvalidArgument("{path} does not contain that text", path=path)
         if count > 1 and not replace_all:
@@ -82,6 +88,8 @@ class FileMethods(CommandMethods):
                 path=path,
                 count=count,
             )
+        if len(text) + count * (len(new) - len(old)) > TEXT_MOST:  # it could have places enough to fill all memory
+            raise OSError(errno.EFBIG, f"would be larger than {TEXT_MOST} bytes", os.fspath(path))
         self.write_file(path, text.replace(old, new).encode(), self.stat(path).mode)
         return count
 

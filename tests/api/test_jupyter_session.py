@@ -32,3 +32,7 @@ def test_the_kernel_keeps_state_shows_values_and_is_interrupted(py: CodeSession)
     assert py.run("1 / 0").error.name == "ZeroDivisionError"  # type: ignore[union-attr]
     assert py.run("while True: pass", timeout=0.5).timed_out
     assert py.run("x").text == "41"
+    py.run("y = 'kept'")
+    assert py.run("print('\u4e2d' * 3_000_000)").stdout.startswith("\u4e2d" * 1_000_000)
+    long = py.run("'z' * 20_000_000")
+    assert long.truncated and "20000002 characters" in (long.text or "") and py.run("y").text == "'kept'"

@@ -20,6 +20,19 @@ def test_an_edit_replaces_exactly_one_place_and_keeps_permissions(sb: Any) -> No
     assert sb.edit("run.sh", "echo", "printf", replace_all=True) == 2
 
 
+def test_an_edit_finds_lines_in_a_file_of_windows_and_keeps_its_line_ends(sb: Any) -> None:
+    sb.write_file("dos.txt", "one\r\ntwo\r\nthree\r\n")
+    assert sb.edit("dos.txt", "one\ntwo\n", "1\n2\n2.5\n") == 1
+    assert sb.read_file("dos.txt") == b"1\r\n2\r\n2.5\r\nthree\r\n"
+
+
+def test_an_edit_that_would_make_a_file_too_large_is_refused_before_it_takes_the_memory(sb: Any) -> None:
+    sb.write_file("many", "a" * 2_000_000)
+    with pytest.raises(OSError, match="would be larger"):
+        sb.edit("many", "a", "b" * 100_000, replace_all=True)
+    assert sb.stat("many").size == 2_000_000
+
+
 UNIFIED = """\
 diff --git a/old.txt b/old.txt
 --- a/old.txt

@@ -89,6 +89,13 @@ def test_values_are_shown_in_every_form_that_they_have(py: Any) -> None:
     assert value.data["image/png"] == base64.b64encode(b"\x89PNG").decode() and value.is_result
 
 
+def test_what_is_shown_can_be_sent_on_also_where_code_shows_half_a_character(py: Any) -> None:
+    result = py.run("class P:\n  def __repr__(self): return 'half \\udcff, whole \U0001f600'\nP()")
+    assert result.text == "half ?, whole \U0001f600"
+    failed = py.run("raise ValueError('half \\udcff')").error
+    assert failed.value == "half ?" and failed.traceback.encode()
+
+
 def test_code_may_await(py: Any) -> None:
     assert py.run("import asyncio\nawait asyncio.sleep(0, 'slept')").text == "'slept'"
 
@@ -108,6 +115,55 @@ def test_an_interpreter_that_ends_is_an_error_and_the_next_call_has_a_new_one(py
     with pytest.raises(CommandError, match="interpreter ended"):
         py.run("import os; os._exit(3)")
     assert py.run("1 + 1").text == "2"
+
+
+@pytest.mark.parametrize(
+    ("language", "leave"), [("node", "process.exit(3)"), ("bash", "exit 3"), ("python", "os._exit(3)")]
+)
+def test_code_that_ends_its_interpreter_is_told_at_once_with_the_status_and_what_was_printed(
+    sb: Any, language: str, leave: str
+) -> None:
+    before = {
+        "node": "console.log('before')",
+        "bash": "echo before",
+        "python": "import os; print('before', flush=True)",
+    }
+    with sb.session(language, "plain") as session:
+        session.run(before[language])
+        with pytest.raises(CommandError, match="ended with status 3") as raised:
+            session.run(f"{before[language]}; {leave}")
+        assert raised.value.exit_code == 3
+        assert language == "python" or raised.value.stdout == "before\n"
+        assert session.run(before[language]).stdout == "before\n"
+
+
+def test_a_name_of_the_codes_own_is_never_taken_in_node(sb: Any) -> None:
+    with sb.session("node") as session:
+        own = "const fs = require('fs'), run = 1; let send = 2, input = 3, show = 4; var util = 5; class Buffered {}"
+        assert session.run(f"{own}; run + send + input + show + util").text == "15"
+        assert session.run("import net from 'net'\ntypeof net.connect").text == "'function'"
+        assert session.run("typeof fs.statSync + run").text == "'function1'"
+
+
+LONG = {
+    "python": ("x = 41", "print('中' * 300_001)", "'y' * 20_000_000", "raise ValueError('中' * 4_000_000)", "x"),
+    "node": ("x = 41", "console.log('中'.repeat(300001))", "({toHTML: () => 'y'.repeat(2e7)})",
+             "throw new Error('中'.repeat(4e6))", "x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", LONG)
+def test_long_output_comes_unharmed_and_longer_values_and_errors_are_cut_without_the_end_of_the_session(
+    sb: Any, language: str
+) -> None:
+    first, output, value, error, last = LONG[language]
+    with sb.session(language, "plain") as session:
+        session.run(first)
+        assert session.run(output).stdout == "中" * 300_001 + "\n"
+        shown = session.run(value)
+        assert shown.ok and shown.truncated and len(shown.text) < 1_000_000
+        assert session.run(error).error.value.startswith("中" * 1000)
+        assert session.run(last).text == "41"
 
 
 def test_code_without_input_reads_the_end_of_it(py: Any) -> None:

@@ -20,6 +20,7 @@ NEEDS = {
     "test_mcp_clients.py": ["mcp"],
     "test_mcp_conformance.py": ["mcp"],
     "test_mcp_questions.py": ["mcp"],
+    "test_mcp_resources.py": ["mcp"],
     "test_mcp_sessions.py": ["mcp"],
     "test_harbor.py": ["harbor"],
     "test_claude_agent_sdk.py": ["claude_agent_sdk"],

@@ -38,7 +38,14 @@ ROWS = (
     Row(
         "MCP clients",
         "mcp.md",
-        ("test_mcp_server", "test_mcp_clients", "test_mcp_questions", "test_mcp_sessions", "test_mcp_http_attacks"),
+        (
+            "test_mcp_server",
+            "test_mcp_resources",
+            "test_mcp_clients",
+            "test_mcp_questions",
+            "test_mcp_sessions",
+            "test_mcp_http_attacks",
+        ),
         ("mcp",),
         "`@modelcontextprotocol/conformance` 0.1.11, its checks of servers",
     ),

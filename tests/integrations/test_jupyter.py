@@ -111,6 +111,18 @@ def test_nothing_of_it_is_left(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "project") == []
 
 
+def test_a_kernel_around_the_whole_home_directory_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".bashrc").touch()
+    manager = KernelManager(kernel_name="sandbox-python")
+    manager.log.propagate = True
+    manager.start_kernel(cwd=str(tmp_path / "home"))
+    manager.shutdown_kernel(now=True)
+    assert "your home directory is the project" in caplog.text
+
+
 SLIDER = "import ipywidgets; slider = ipywidgets.IntSlider(value=7, description='size'); slider"
 
 

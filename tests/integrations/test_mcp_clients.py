@@ -26,10 +26,10 @@ ROOT = Path(__file__).resolve().parents[2]
 NOWHERE = "http://127.0.0.1:9"  # the discard port: whatever a client wants of its maker's servers ends there
 #: What can be asked of any server. The other scenarios call tools that only the checks' own example has.
 SCENARIOS = ("server-initialize", "ping", "tools-list", "resources-list", "prompts-list", "server-sse-multiple-streams",
-             "dns-rebinding-protection")  # fmt: skip
+             "dns-rebinding-protection", "completion-complete")  # fmt: skip
 OTHERS = (
     "they call tools, resources and prompts that only the checks' own example has, or need what this server does not "
-    "offer: completion, log levels, subscriptions"
+    "offer: log levels, subscriptions, resumed streams"
 )
 
 

@@ -17,14 +17,18 @@ from tests.sandboxes import home
 __all__ = ["desk", "home"]
 pytestmark = pytest.mark.integrations
 ROOT = Path(__file__).resolve().parents[2]
+LOG_LEVELS = "log levels are optional, and deprecated since 2026-07-28"
+SUBSCRIPTIONS = "subscriptions are optional; none are offered, as nothing says when a command changes a file"
 #: What a server may leave out, and ours does.
 NOT_OFFERED = {
-    "completion-complete": "completion is optional, and not offered",
-    "logging-set-level": "log levels are optional, and deprecated since 2026-07-28",
-    "tools-call-with-logging": "log levels are optional, and deprecated since 2026-07-28",
-    "resources-subscribe": "subscriptions are optional, and not offered",
-    "resources-unsubscribe": "subscriptions are optional, and not offered",
-    "server-sse-polling": "a stream that breaks off is not resumed, which is optional",
+    "logging-set-level": LOG_LEVELS,
+    "tools-call-with-logging": LOG_LEVELS,
+    "resources-subscribe": SUBSCRIPTIONS,
+    "resources-unsubscribe": SUBSCRIPTIONS,
+    "server-sse-polling": (
+        "resuming a broken stream is optional; the SDK's store for it knows requests by their number only, so that one "
+        "session could be sent another's answer"
+    ),
 }
 
 

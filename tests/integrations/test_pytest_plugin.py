@@ -108,6 +108,14 @@ def test_a_whole_session_runs_inside_with_its_conftest_and_its_status(tmp_path: 
     assert (project / "made").exists() and (project / "ran-at").read_text() == "sandbox"
 
 
+def test_a_session_says_that_it_runs_inside_and_warns_of_a_home_that_is_the_project(tmp_path: Path) -> None:
+    (tmp_path / ".bashrc").touch()
+    (tmp_path / "test_it.py").write_text("def test_it(): pass\n")
+    inside, outside = (whole(tmp_path, "-v", *words, HOME=str(tmp_path)) for words in (["--sandbox"], []))
+    assert "this whole session runs in one" in inside.stdout and "home directory is the project" in inside.stderr
+    assert outside.returncode == 0 and "sandbox: " not in outside.stdout + outside.stderr
+
+
 def test_code_that_a_projects_settings_imported_first_is_reported(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir(exist_ok=True)

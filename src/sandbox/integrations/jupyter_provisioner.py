@@ -20,8 +20,10 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Dict
 
 from sandbox.errors import CommandError, SandboxError
+from sandbox.i18n import _
 from sandbox.protocols import Process
 from sandbox.sandbox import Sandbox
+from sandbox.vfs.review import printable
 
 CONNECTION = "/tmp/.kernel.json"  # inside
 PORTS = ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port")
@@ -44,7 +46,7 @@ class SandboxKernel:
         """Discards what the kernel prints: notebooks do not use it, and an unread pipe would block the kernel."""
         try:
             with self._process:
-                for _ in self._process.chunks():
+                for _chunk in self._process.chunks():
                     pass
         except SandboxError:
             pass  # the sandbox was closed, and the kernel ended with it
@@ -89,6 +91,8 @@ class SandboxProvisioner(LocalProvisioner):  # type: ignore[misc]
         await self.cleanup(restart=True)
         root = os.fspath(kwargs.get("cwd") or os.getcwd())
         sandbox = self._standing = Sandbox(self._config(cmd[0], root), command=cmd)
+        for notice in sandbox.notices:
+            self.log.warning("sandbox: %s", printable(_.text(notice)))
         try:
             manager: Any = self.parent
             file = manager.connection_file

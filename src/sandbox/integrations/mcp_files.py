@@ -1,17 +1,15 @@
-"""The tools and resources of the MCP server that are about files, and the record."""
+"""The tools of the MCP server that are about files."""
 
 # No `from __future__ import annotations`: the SDK builds the tools' schemas from these annotations.
-import asyncio
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ResourceError
 from pydantic import BaseModel, Field
 
-from sandbox.integrations.mcp_output import OUTPUT_MOST, recorded
+from sandbox.integrations.mcp_output import OUTPUT_MOST
 from sandbox.integrations.mcp_sessions import SessionSandboxes
-from sandbox.integrations.mcp_tools import READS, WRITES, readable, tool
+from sandbox.integrations.mcp_tools import READS, WRITES, sendable, tool
 
 FILE_MOST = 2 * 2**20
 
@@ -74,21 +72,4 @@ def add_searches(server: MCPServer[SessionSandboxes], sandboxes: SessionSandboxe
     ) -> list[Match]:
         """Returns the lines of files that match a regular expression."""
         found = await (await sandboxes.of(context)).grep(pattern, path, glob=glob, ignore_case=ignore_case)
-        return [Match(path=one.path, line=one.number, text=one.text) for one in found]
-
-
-def add_resources(server: MCPServer[SessionSandboxes], sandboxes: SessionSandboxes) -> None:
-    @server.resource("sandbox://files/{+path}", mime_type="application/octet-stream")
-    async def file(path: str, context: Context[Any, Any]) -> bytes:
-        """A file of the sandbox."""
-        with readable():
-            return await (await sandboxes.of(context)).read_file(path, FILE_MOST)
-
-    @server.resource("sandbox://record/{last}", mime_type="application/json")
-    async def record(last: str, context: Context[Any, Any]) -> list[dict[str, Any]]:
-        """The last entries of the sandbox's audit record: what was run, connected to and refused."""
-        if not (last.isascii() and last.isdecimal() and len(last) < 10):
-            raise ResourceError("sandbox://record/N: N is a number of entries")
-        with readable():
-            sandbox = await sandboxes.of(context)
-            return await asyncio.to_thread(recorded, sandbox.sync, min(int(last), 1000))
+        return [Match(path=sendable(one.path), line=one.number, text=sendable(one.text)) for one in found]

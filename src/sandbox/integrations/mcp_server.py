@@ -18,11 +18,12 @@ from mcp_types import InputRequiredResult
 from pydantic import BaseModel, Field
 
 from sandbox import __version__
-from sandbox.integrations.mcp_files import add_files, add_resources, add_searches
+from sandbox.integrations.mcp_files import add_files, add_searches
 from sandbox.integrations.mcp_output import OUTPUT_MOST, ClippedOutput, Ran, bounded, ran
 from sandbox.integrations.mcp_questions import ToolCall, can_ask
+from sandbox.integrations.mcp_resources import add_resources, note_request
 from sandbox.integrations.mcp_sessions import SessionSandboxes
-from sandbox.integrations.mcp_tools import READS, RUNS, WRITES, told, tool
+from sandbox.integrations.mcp_tools import READS, RUNS, WRITES, sendable, told, tool
 from sandbox.result import Chunk
 from sandbox.sessions.result import CodeResult
 from sandbox.vfs.changes import Change
@@ -60,7 +61,13 @@ def make_server(sandboxes: SessionSandboxes) -> MCPServer[SessionSandboxes]:
             await sandboxes.close()
 
     server = MCPServer(
-        "sandbox", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan, log_level="WARNING"
+        "sandbox",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        lifespan=lifespan,
+        log_level="WARNING",
+        middleware=[note_request],
+        subscriptions=False,  # nothing here says when a command changes a file: do not offer what would stay silent
     )
     for add in (_add_commands, add_files, add_searches, _add_policy, add_resources, _add_prompts):
         add(server, sandboxes)
@@ -138,7 +145,8 @@ def _add_policy(server: MCPServer[SessionSandboxes], sandboxes: SessionSandboxes
     @tool(server, sandboxes, READS)
     async def list_changes(context: Context[Any, Any]) -> list[ChangedFile]:
         """With an overlay: lists what differs from the person's files, which only they can change."""
-        return [ChangedFile(path=one.path, kind=one.kind) for one in await (await sandboxes.of(context)).changes()]
+        changes = await (await sandboxes.of(context)).changes()
+        return [ChangedFile(path=sendable(one.path), kind=one.kind) for one in changes]
 
     _add_apply(server, sandboxes)
 

@@ -27,7 +27,7 @@ def tool(
         async def called(**named: Any) -> Any:
             with told():
                 async with sandboxes.using(named["context"]):
-                    return await function(**named)
+                    return sendable(await function(**named))
 
         return server.tool(annotations=annotations, **more)(called)
 
@@ -40,7 +40,7 @@ def told() -> Iterator[None]:
     try:
         yield
     except (SandboxError, OSError, UnicodeError) as problem:
-        raise ToolError(str(problem)) from problem
+        raise ToolError(sendable(str(problem))) from problem
 
 
 @contextmanager
@@ -49,4 +49,18 @@ def readable() -> Iterator[None]:
     try:
         yield
     except (SandboxError, OSError, ValueError) as problem:
-        raise ResourceError(str(problem)) from None
+        raise ResourceError(sendable(str(problem))) from None
+
+
+def sendable(value: Any) -> Any:
+    """The value with text that UTF-8 has: a file's name need not be, and ends the connection when it is sent.
+
+    Such a byte is shown as `\\udcff`, as in the tree of files.
+    """
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [sendable(one) for one in value]
+    if isinstance(value, dict):
+        return {sendable(key): sendable(one) for key, one in value.items()}
+    return value

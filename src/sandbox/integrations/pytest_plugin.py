@@ -55,8 +55,10 @@ def _given(config: pytest.Config) -> list[str]:
 
 def _session_inside(config: pytest.Config, given: list[str]) -> int:
     from sandbox.errors import SandboxError
+    from sandbox.i18n import _
     from sandbox.result import Chunk
     from sandbox.sandbox import Sandbox
+    from sandbox.vfs.review import printable
 
     here, root = config.invocation_params.dir, config.rootpath
     root = root if here.is_relative_to(root) else here
@@ -71,6 +73,8 @@ def _session_inside(config: pytest.Config, given: list[str]) -> int:
     code = 1
     try:
         with Sandbox({"filesystem": files}) as sandbox:
+            for notice in sandbox.notices:
+                print(f"sandbox: {printable(_.text(notice))}", file=sys.stderr)
             for piece in sandbox.exec_stream(command, str(here), env={INSIDE: "1"}):
                 if isinstance(piece, Chunk):
                     outputs[piece.stream].buffer.write(piece.data)
@@ -93,6 +97,11 @@ def _refuse_what_ran_already(root: Path) -> None:
             raise pytest.UsageError(
                 f"--sandbox: {name} of the project was imported before there was a sandbox; use `sandbox run -- pytest`"
             )
+
+
+def pytest_report_header() -> str | None:
+    """Says where a session of `--sandbox` runs."""
+    return "sandbox: this whole session runs in one" if _IS_INSIDE else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

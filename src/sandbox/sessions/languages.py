@@ -34,7 +34,8 @@ def open_session(sandbox: Spawns, language: str, kernel: str = "auto") -> CodeSe
     if kernel not in KERNELS:
         raise InvalidArgument("unknown kernel {kernel!r}; known: {all}", kernel=kernel, all=", ".join(KERNELS))
     if language == "python":
-        text = CHOICE.format(kernel=kernel, plain=driver("plain_python.py"), jupyter=driver("jupyter_python.py"))
+        plain, jupyter = (driver("fitting.py") + driver(name) for name in ("plain_python.py", "jupyter_python.py"))
+        text = CHOICE.format(kernel=kernel, plain=plain, jupyter=jupyter)
         return DriverSession(sandbox, ["python3", "-u", "-c", BOOT], text)
     if language in ("node", "typescript"):
         command = ["/bin/sh", "-c", OWN_STREAMS, "sh", "node", "-e", driver("node.js"), language]

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 from sandbox.errors import CommandError, GuestError, InvalidArgument, SandboxClosed, SandboxError
 from sandbox.protocols import Process
-from sandbox.result import OUTPUT_LIMIT, Chunk, Collector
+from sandbox.result import OUTPUT_LIMIT, Chunk, Collector, ExecResult
 from sandbox.sessions.result import CodeFailure, CodeResult, RichOutput
 
 MESSAGE_MOST = 8 * 2**20  # bytes of one message: a picture, a table
@@ -183,9 +183,20 @@ class CodeSession(ABC):
         """Reads its answers until the code has ended."""
 
     def _ended(self, running: RunningCode) -> CommandError:
-        """The error for an interpreter that ended instead of answering."""
-        last = (running.err.value().decode(errors="replace").strip().splitlines() or [""])[-1][:500]
-        return CommandError("the session's interpreter ended: {last}", last=last, exit_code=1)
+        """The error for an interpreter that ended instead of answering, with what was printed until then."""
+        ended = self._process.result if self._process is not None else None
+        status = 1 if ended is None else ended.exit_code
+        out, err = running.out.value(), running.err.value()
+        result = ExecResult(exit_code=status, signal=ended.signal if ended else None, stdout=out, stderr=err)
+        note = "" if ended is None else ended.note
+        last = (err.decode(errors="replace").strip().splitlines() or [note])[-1][:500]
+        if last:
+            return CommandError(
+                "the session's interpreter ended: {last}", last=last, exit_code=status or 1, result=result
+            )
+        return CommandError(
+            "the session's interpreter ended with status {status}", status=status, exit_code=status or 1, result=result
+        )
 
 
 class DriverSession(CodeSession):
@@ -237,13 +248,22 @@ class DriverSession(CodeSession):
                 self._rest += chunk.data
         line = bytes(self._rest[:end])
         del self._rest[: end + 1]
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
+        message = _parsed(line)
         if not isinstance(message, dict):
             raise GuestError("the session's interpreter sent something that is no message")
         return message
+
+
+def _parsed(line: bytes) -> Any:
+    """The message, or None. JSON can name half a character (a lone surrogate), which no encoder takes afterwards: a
+    server that passed one on would fail. Each becomes a question mark, as in printed output."""
+    try:
+        message = json.loads(line)
+        if b"\\ud" in line.lower():
+            message = json.loads(json.dumps(message, ensure_ascii=False).encode(errors="replace"))
+        return message
+    except (ValueError, RecursionError):
+        return None
 
 
 class RunningCode:
@@ -275,6 +295,7 @@ class RunningCode:
             self.stream(message["stream"], message["text"].encode(errors="replace"))
         elif isinstance(data := message.get("data"), dict):
             forms = {form: value for form, value in list(data.items())[:FORMS_MOST] if value is not None}
+            self.result.truncated = self.result.truncated or message.get("truncated") is True
             self._show(RichOutput(forms, message.get("result") is True))
         elif isinstance(error := message.get("error"), dict):
             name, value, trace = (str(error.get(key, "")) for key in ("name", "value", "traceback"))

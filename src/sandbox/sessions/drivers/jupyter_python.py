@@ -1,4 +1,4 @@
-"""Runs inside the sandbox: a real Jupyter kernel, behind the same JSON lines as `plain_python.py`."""
+"""Runs inside the sandbox, after fitting.py: a real Jupyter kernel, behind the same JSON lines as `plain_python.py`."""
 
 import json
 import os
@@ -25,12 +25,13 @@ def forward(message):
     """Hands on what the kernel says. True when the code has ended."""
     kind, content = message["header"]["msg_type"], message["content"]
     if kind == "stream":
-        send(stream=content["name"], text=content["text"])
+        for text in pieces(content["text"]):
+            send(stream=content["name"], text=text)
     elif kind in ("execute_result", "display_data"):
-        send(data=content["data"], result=kind == "execute_result")
+        send(**fitting(content["data"]), result=kind == "execute_result")
     elif kind == "error":
-        text = "\n".join(content["traceback"])[:100000]
-        send(error={"name": content["ename"], "value": content["evalue"][:4000000], "traceback": text})
+        text = "\n".join(content["traceback"])[:TRACE_MOST]
+        send(error={"name": content["ename"], "value": cut(content["evalue"], ERROR_MOST), "traceback": text})
     return kind == "status" and content["execution_state"] == "idle"
 
 

@@ -1,7 +1,11 @@
 // Runs inside the sandbox: a Node.js that keeps its state, behind the same JSON lines as plain_python.py.
 // Descriptor 3 leads to the host, 4 comes from it; 0, 1 and 2 are the code's own. With the word "typescript" after it, it
 // takes TypeScript: types are removed by Node.js itself (22.13 and newer), or by the package `typescript`.
+// All of it is in a function: its names are not to be in the way of the code's own.
+(() => {
 const fs = require("fs");
+const net = require("net");
+const { StringDecoder } = require("string_decoder");
 const util = require("util");
 const vm = require("vm");
 const { createRequire } = require("module");
@@ -17,9 +21,21 @@ const send = (message) => {
     }
   }
 };
+
+// The host takes 8 MiB in one message.
+const PIECE = 500000;
+const MOST = 3500000;
+const half = (text, at) => (text.charCodeAt(at - 1) & 0xfc00) === 0xd800; // whether that would divide a character
+const cut = (text, most) => (text.length <= most ? text : text.slice(0, half(text, most) ? most - 1 : most));
 for (const name of ["stdout", "stderr"]) {
+  const decoder = new StringDecoder("utf8");
   process[name].write = (text, encoding, done) => {
-    send({ stream: name, text: typeof text === "string" ? text : Buffer.from(text).toString() });
+    let left = typeof text === "string" ? text : decoder.write(Buffer.from(text));
+    while (left.length > 0) {
+      const piece = cut(left, PIECE);
+      send({ stream: name, text: piece });
+      left = left.slice(piece.length);
+    }
     const called = typeof encoding === "function" ? encoding : done;
     if (called) called();
     return true;
@@ -32,14 +48,21 @@ process.on("SIGINT", () => interrupted());
 let interrupted = () => {};
 
 function show(value, result) {
-  const data = { "text/plain": util.inspect(value) };
-  if (value !== null && typeof value === "object" && typeof value.toHTML === "function") data["text/html"] = String(value.toHTML());
-  send({ data, result });
+  const plain = util.inspect(value);
+  const data = { "text/plain": cut(plain, PIECE) };
+  let truncated = data["text/plain"].length < plain.length;
+  if (value !== null && typeof value === "object" && typeof value.toHTML === "function") {
+    const html = String(value.toHTML());
+    if (JSON.stringify(html).length <= MOST / 3) data["text/html"] = html;
+    else truncated = true;
+  }
+  send({ data, result, truncated });
 }
 
 function failed(problem) {
   const error = problem instanceof Error || (problem && problem.stack) ? problem : new Error(util.inspect(problem));
-  return { name: String(error.name || "Error"), value: String(error.message), traceback: String(error.stack) };
+  const name = cut(String(error.name || "Error"), 1000);
+  return { name, value: cut(String(error.message), PIECE), traceback: cut(String(error.stack), PIECE) };
 }
 
 function removesTypes() {
@@ -113,7 +136,8 @@ process.on("unhandledRejection", (problem) => send({ stream: "stderr", text: fai
 send({ ready: "node" });
 let rest = Buffer.alloc(0);
 let turn = Promise.resolve();
-const input = fs.createReadStream(null, { fd: 4 });
+// Not a stream of a file: its pending read would keep `process.exit` waiting.
+const input = new net.Socket({ fd: 4, readable: true, writable: false });
 input.on("data", (data) => {
   rest = Buffer.concat([rest, data]);
   for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
@@ -123,3 +147,4 @@ input.on("data", (data) => {
   }
 });
 input.on("end", () => process.exit(0));
+})();

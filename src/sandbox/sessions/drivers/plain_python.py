@@ -1,4 +1,4 @@
-"""Runs inside the sandbox: a Python that keeps its state and speaks JSON lines. Needs nothing but the standard library.
+"""Runs inside the sandbox, after fitting.py: a Python that keeps its state and speaks JSON lines. Needs nothing but the standard library.
 
 In: {"code": text, "run": id}. Out, each with that id: {"stream": name, "text": …}, {"data": {media type: …}, "result": true or false},
 {"error": {"name", "value", "traceback"}}, and {"done": true} when the code has ended.
@@ -8,6 +8,7 @@ import ast
 import asyncio
 import base64
 import builtins
+import codecs
 import json
 import linecache
 import os
@@ -43,7 +44,7 @@ class Session:
             os.dup2(write, number)
             os.close(write)
             os.set_blocking(read, False)
-            self.pipes[read] = name
+            self.pipes[read] = name, codecs.getincrementaldecoder("utf-8")("replace")
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True, write_through=False, encoding="utf-8", errors="backslashreplace")
         threading.Thread(target=self.forward, daemon=True).start()
@@ -76,8 +77,9 @@ class Session:
             with self.lock:
                 self.drain()
 
-    def drain(self):
-        for read, name in self.pipes.items():
+    def drain(self, last=False):
+        """Sends what is in the pipes. A character may come in two parts, except where the code has ended."""
+        for read, (name, decoder) in self.pipes.items():
             while True:
                 try:
                     data = os.read(read, 65536)
@@ -85,16 +87,18 @@ class Session:
                     break
                 if not data:
                     break
-                self.send(stream=name, text=data.decode("utf-8", "replace"))
+                self.send(stream=name, text=decoder.decode(data))
+            if last and (rest := decoder.decode(b"", True)):
+                self.send(stream=name, text=rest)
 
-    def flush(self):
+    def flush(self, last=False):
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except Exception:
                 pass
         with self.lock:
-            self.drain()
+            self.drain(last)
 
     def display(self, *values):
         for value in values:
@@ -127,7 +131,7 @@ class Session:
             if made is not None:
                 data[form] = base64.b64encode(made).decode() if isinstance(made, bytes) else made
         with self.lock:
-            self.send(data=data, result=result)
+            self.send(**fitting(data), result=result)
 
     def figures(self):
         """Pictures that the code drew with matplotlib and did not show."""
@@ -142,7 +146,7 @@ class Session:
             data = {"text/plain": repr(figure), "image/png": base64.b64encode(file.getvalue()).decode()}
             data.update(self.more(figure))
             with self.lock:
-                self.send(data=data, result=False)
+                self.send(**fitting(data), result=False)
         pyplot.close("all")
 
     def compiled(self, tree, name, mode):
@@ -176,7 +180,8 @@ class Session:
             trace = trace.tb_next
         text = "".join(traceback.format_exception(type(problem), problem, trace))
         # What the host takes: the value is not to fill the message twice.
-        return {"name": type(problem).__name__, "value": str(problem)[:4000000], "traceback": text[:100000]}
+        value = cut(str(problem), ERROR_MOST)
+        return {"name": type(problem).__name__, "value": value, "traceback": text[:TRACE_MOST]}
 
     def answer(self, code):
         error = None
@@ -192,7 +197,7 @@ class Session:
                 error = self.failed(problem)
             except Exception:
                 error = {"name": type(problem).__name__, "value": "", "traceback": ""}
-        self.flush()
+        self.flush(last=True)
         with self.lock:
             if error is not None:
                 self.send(error=error)
