@@ -419,7 +419,7 @@ def renamed_onto(note: Path, text: str) -> None:
 
 def waits(launcher: subprocess.Popen[bytes]) -> bool:
     """Once it does, whatever happens to its note wakes it."""
-    links = []
+    links: list[str] = []
     while launcher.poll() is None and not any("inotify" in link for link in links):
         links = [os.readlink(fd.path) for fd in os.scandir(f"/proc/{launcher.pid}/fd") if os.path.lexists(fd.path)]
     return launcher.poll() is None

@@ -169,6 +169,43 @@ describe('SandboxManager', () => {
     }
   });
 
+  it('changes hosts for commands whose sandbox was replaced, too', async () => {
+    const { network, close } = await internet();
+    try {
+      const open = { ...network, allowedDomains: ['origin.test'] };
+      await SandboxManager.initialize(settings(open, { denyRead: ['late*'] }));
+      const asks = 'echo up; read go; curl -s http://origin.test/';
+      const child = spawn(await wrap(asks), { shell: true });
+      await once(child.stdout, 'data');
+      fs.writeFileSync(join(project, 'late'), 'x');
+      assert.equal(run(await wrap('cat late')).stdout, '');
+      SandboxManager.updateConfig(settings({ ...open, allowedDomains: ['another.test'] }, { denyRead: ['late*'] }));
+      await wrap('true');
+      child.stdin.end('go\n');
+      assert.doesNotMatch(await text(child.stdout), /reached/);
+    } finally {
+      close();
+    }
+  });
+
+  it('closes the network of a command for good', async () => {
+    const { network, close } = await internet();
+    try {
+      const open = settings({ ...network, allowedDomains: ['origin.test'] });
+      await SandboxManager.initialize(open);
+      const child = spawn(await wrap('echo up; read go; curl -s http://origin.test/', undefined, {
+        network: { allowedDomains: [], deniedDomains: [] },
+      }), { shell: true });
+      await once(child.stdout, 'data');
+      SandboxManager.updateConfig(open);
+      await wrap('true');
+      child.stdin.end('go\n');
+      assert.doesNotMatch(await text(child.stdout), /reached/);
+    } finally {
+      close();
+    }
+  });
+
   it('rejects the next command when new settings make no sense', async () => {
     await SandboxManager.initialize(settings());
     SandboxManager.updateConfig(settings({ allowedDomains: ['*'] }));
