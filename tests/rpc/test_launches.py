@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -417,19 +418,19 @@ def renamed_onto(note: Path, text: str) -> None:
     note.with_suffix(".new").rename(note)
 
 
-def waits(launcher: subprocess.Popen[bytes]) -> bool:
-    """Once it does, whatever happens to its note wakes it."""
-    links: list[str] = []
-    while launcher.poll() is None and not any("inotify" in link for link in links):
-        links = [os.readlink(fd.path) for fd in os.scandir(f"/proc/{launcher.pid}/fd") if os.path.lexists(fd.path)]
-    return launcher.poll() is None
+def until_it_waits(launcher: int) -> None:
+    """From then on, whatever happens to its note wakes it."""
+    links = ""
+    while "inotify" not in links:
+        with suppress(FileNotFoundError):  # it is closing one meanwhile
+            links = " ".join(os.readlink(fd.path) for fd in os.scandir(f"/proc/{launcher}/fd"))
 
 
 def started_with(warm: Warm, note: Path, *command: str) -> subprocess.Popen[bytes]:
     note.write_text("")
     words = noted(warm, note, *command)
     launcher = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert waits(launcher)
+    until_it_waits(launcher.pid)
     return launcher
 
 
@@ -479,7 +480,9 @@ def test_a_waiting_command_ends_with_its_sandbox_with_a_signal_and_with_its_pare
     script = shlex.join(noted(warm, note, "true")) + " & echo $!; wait"
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
-        orphan = os.pidfd_open(int(parent.stdout.readline()))
+        pid = int(parent.stdout.readline())
+        orphan = os.pidfd_open(pid)
+        until_it_waits(pid)
         parent.kill()
         assert select.select([orphan], [], [], 60)[0], "its end makes it readable"
         os.close(orphan)
