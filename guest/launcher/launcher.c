@@ -1,6 +1,6 @@
-/* launcher SOCKET LABEL -- COMMAND [ARGUMENT…]
+/* launcher [--note FILE] SOCKET LABEL -- COMMAND [ARGUMENT…]
  *
- * Runs a command in a sandbox that stands already. To whoever started us we are the command: our input, output, directory,
+ * Runs a command in a sandbox that stands already: the one of SOCKET, unless there is a note that names another. To whoever started us we are the command: our input, output, directory,
  * variables and signals are its own, and its end is ours. */
 #define _GNU_SOURCE
 #include "launcher.h"
@@ -222,14 +222,17 @@ int main(int argc, char **argv)
 	struct streams streams;
 	struct answer answer;
 	int fds[3], count, by = 0;
+	const char *note = argc > 3 && !strcmp(argv[1], "--note") ? argv[2] : NULL;
 	if (!open_standard_streams())
 		return OUR_ERROR;
+	if (note)
+		argc -= 2, argv += 2;
 	if (argc < 5 || strcmp(argv[3], "--")) {
-		fprintf(stderr, "usage: launcher SOCKET LABEL -- COMMAND [ARGUMENT…]\n");
+		fprintf(stderr, "usage: launcher [--note FILE] SOCKET LABEL -- COMMAND [ARGUMENT…]\n");
 		return OUR_ERROR;
 	}
 	struct ends ends = {.parent = watch_parent()};
-	int server = reach(argv[1]);
+	int server = reach(follow(note, argv[1], ends.parent));
 	ends.signals = catch_signals();
 	ask(server, argv[2], argv + 4, &streams);
 	if (!hear(server, &answer, fds, &count))

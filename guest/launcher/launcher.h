@@ -11,6 +11,9 @@
 
 _Noreturn void give_up(const char *what);
 
+/* note.c: where the command runs. A parent's end, seen by the descriptor `parent`, ends the waiting. */
+const char *follow(const char *note, const char *socket, int parent);
+
 /* request.c: what is asked of the server, and its answers. */
 struct streams {
 	int in, out, err;   /* our ends of the command's pipes, -1 where there is none; with a terminal `out` is both */

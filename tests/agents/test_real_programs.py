@@ -143,6 +143,17 @@ def test_do_not_ask_again_holds_in_the_next_run_and_is_not_in_the_project(desk: 
     assert not (desk.project / ".claude").exists()
 
 
+def test_codex_has_nothing_to_warn_of(desk: Desk) -> None:
+    agent = installed(desk, "codex")
+    desk.world.answer, desk.world.api = agent.answer(desk.project / "made.txt"), agent.host
+    desk.env |= {agent.variable: agent.key}
+    with desk.screen("codex", "--trust") as screen:
+        screen.sees(*agent.ready)
+        screen.types("\x1bOQ")  # F2: its warnings
+        screen.sees("No warnings")
+        screen.ends("\x03")
+
+
 def test_the_first_screen_of_amp_comes_up(desk: Desk) -> None:
     with_amp(desk)
     desk.world.api = "nobody"

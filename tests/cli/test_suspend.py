@@ -1,9 +1,10 @@
-"""Ctrl-Z at a terminal: the shell that started `sandbox run` gets its prompt back, and `fg` goes on."""
+"""Ctrl-Z at a terminal: the shell that started `sandbox run` gets its prompt back, and `fg` goes on. Closed windows."""
 
 from __future__ import annotations
 
 import os
 import pty
+import select
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -42,6 +43,11 @@ class Shell:
             self.seen += os.read(self._master, 65536).decode(errors="replace")
         before, _, self.seen = self.seen.partition(text)
         return before
+
+    def close_window(self) -> None:
+        """The kernel hangs up whoever is on the terminal."""
+        os.close(self._master)
+        self._process.wait()
 
     def close(self) -> None:
         self._process.kill()
@@ -142,3 +148,19 @@ def test_exec_in_the_background_runs_too(shell: Shell) -> None:
     shell.sees("went-42")
     shell.types(f"wait; {shlex.join([*program(), 'kill'])} $id; echo status-$?\n")
     shell.sees("status-0")
+
+
+def test_closing_the_window_leaves_nothing_in_the_project(home: Path) -> None:
+    project = Path.cwd()
+    shell = Shell(project)
+    words = ("run", "--profile", "claude", "--", "sh", "-c", "echo up-$((40 + 2)); exec sleep 1000")
+    shell.types(shlex.join([*program(), *words]) + "\n")
+    shell.sees("up-42")
+    assert os.listdir(project), "names that it reserves"
+    (entry,) = (home / "vms").iterdir()
+    owner = os.pidfd_open(int((entry / "pid").read_text().split()[0]))
+    shell.close_window()
+    assert select.select([owner], [], [], 60)[0], "its end makes it readable"
+    os.close(owner)
+    assert os.listdir(project) == []
+    assert (entry / "status").read_text().strip() == "stopped"

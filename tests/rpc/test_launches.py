@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import select
 import shlex
 import signal
 import socket
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -35,6 +37,7 @@ class Warm:
         self.client = client
         told = client._connection.call("launcher", {})
         self.program, self.socket = told["program"], told["socket"]
+        self.notes = Path(told["notes"])
 
     def words(self, *command: str, label: str = "label") -> list[str]:
         return [self.program, self.socket, label, "--", *command]
@@ -404,3 +407,86 @@ def test_a_script_without_an_interpreter_line_is_run_by_bash(warm: Warm, tmp_pat
     script.write_text("echo version $BASH_VERSION")
     script.chmod(0o755)
     assert by_bash(warm, tmp_path, "./script").stdout.startswith(b"version 5")
+
+
+def noted(warm: Warm, note: Path, *command: str) -> list[str]:
+    return [warm.program, "--note", str(note), *warm.words(*command)[1:]]
+
+
+def renamed_onto(note: Path, text: str) -> None:
+    note.with_suffix(".new").write_text(text)
+    note.with_suffix(".new").rename(note)
+
+
+def until_it_waits(launcher: int) -> None:
+    """From then on, whatever happens to its note wakes it."""
+    links = ""
+    while "inotify" not in links:
+        with suppress(FileNotFoundError):  # it is closing one meanwhile
+            links = " ".join(os.readlink(fd.path) for fd in os.scandir(f"/proc/{launcher}/fd"))
+
+
+def started_with(warm: Warm, note: Path, *command: str) -> subprocess.Popen[bytes]:
+    note.write_text("")
+    words = noted(warm, note, *command)
+    launcher = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until_it_waits(launcher.pid)
+    return launcher
+
+
+def test_a_command_without_a_note_runs_where_it_was_wrapped_for(warm: Warm) -> None:
+    done = subprocess.run(noted(warm, warm.notes / "none", "echo", "here"), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"here\n"), done.stderr
+
+
+def test_a_note_leads_to_another_sandbox_and_never_to_the_first(warm: Warm, rpc: list[str], tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    note = warm.notes / "note"
+    with Client({"filesystem": {"root": str(tmp_path / "other")}}, command=rpc) as client:
+        other = Warm(client)
+        note.write_text(other.socket)
+        words = noted(warm, note, "sh", "-c", "echo x > made")
+        assert subprocess.run(words, cwd=tmp_path / "other", check=False).returncode == 0
+        assert (tmp_path / "other" / "made").exists()
+    done = subprocess.run(noted(warm, note, "touch", "ran"), capture_output=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (125, b"sandbox: the sandbox is not there any more\n")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_command_with_an_empty_note_waits_for_a_place(warm: Warm) -> None:
+    launcher = started_with(warm, warm.notes / "note", "echo", "here")
+    renamed_onto(warm.notes / "note", warm.socket)
+    assert launcher.communicate() == (b"here\n", b"")
+
+
+def test_a_waiting_command_whose_note_is_taken_away_runs_where_it_was_wrapped_for(warm: Warm) -> None:
+    launcher = started_with(warm, warm.notes / "note", "echo", "here")
+    (warm.notes / "note").unlink()
+    assert launcher.communicate() == (b"here\n", b"")
+
+
+def test_a_note_with_words_is_printed_and_nothing_runs(warm: Warm, tmp_path: Path) -> None:
+    launcher = started_with(warm, warm.notes / "note", "touch", str(tmp_path / "ran"))
+    renamed_onto(warm.notes / "note", "there is no room")
+    assert (*launcher.communicate(), launcher.wait()) == (b"", b"sandbox: there is no room\n", 125)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_waiting_command_ends_with_its_sandbox_with_a_signal_and_with_its_parent(warm: Warm, tmp_path: Path) -> None:
+    note = warm.notes / "note"
+    launcher = started_with(warm, note, "true")
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait() == -signal.SIGINT
+    script = shlex.join(noted(warm, note, "true")) + " & echo $!; wait"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        orphan = os.pidfd_open(pid)
+        until_it_waits(pid)
+        parent.kill()
+        assert select.select([orphan], [], [], 60)[0], "its end makes it readable"
+        os.close(orphan)
+    launcher = started_with(warm, note, "true")
+    warm.client.close()
+    assert (*launcher.communicate(), launcher.wait()) == (b"", b"sandbox: the sandbox is not there any more\n", 125)
+    assert not warm.notes.exists()

@@ -17,10 +17,10 @@ export interface Transport {
   keepAlive(on: boolean): void;
 }
 
-/** @internal A server of this program's own: it ends when the program does. */
-export async function startServer(command: readonly string[]): Promise<Transport> {
+/** @internal A server of this program's own, by default in its directory: it ends when the program does. */
+export async function startServer(command: readonly string[], cwd?: string): Promise<Transport> {
   const [program = '', ...args] = command;
-  const server = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+  const server = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'], ...(cwd === undefined ? {} : { cwd }) });
   await new Promise<void>((resolve, reject) => {
     server.once('spawn', resolve);
     server.once('error', (cause) => {

@@ -11,7 +11,7 @@ import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ConfigError, listSandboxes, NotStartedError } from '../src/index.mjs';
 import { SandboxManager, SandboxRuntimeConfigSchema, SandboxViolationStore, type SandboxRuntimeConfig } from '../src/srt/index.mjs';
-import { temporaryDirectory } from './programs.mjs';
+import { eventually, temporaryDirectory } from './programs.mjs';
 
 const before = process.cwd();
 let project: string;
@@ -47,6 +47,31 @@ async function internet() {
   const { port } = server.address() as AddressInfo;
   return { network: { parentProxy: { http: `http://127.0.0.1:${port}` } }, close: () => server.close() };
 }
+
+const ID = 'an-id-of-more-than-22-characters';
+
+function by(commandId: string) {
+  return [undefined, undefined, undefined, { commandId }] as const;
+}
+
+function fetching(commandId: string): Promise<string> {
+  return wrap('curl -s --max-time 20 http://origin.test/', ...by(commandId));
+}
+
+/** Runs it and waits, while this program goes on: a list needs it. */
+async function ended(wrapped: string) {
+  const child = spawn(wrapped, { shell: true });
+  const [stdout, stderr, [status]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]);
+  return { status: status as number | null, stdout, stderr };
+}
+
+/** What is left for launchers to read, in all sandboxes. */
+function notes(): string[] {
+  const home = join(process.env['SANDBOX_HOME']!, 'vms');
+  return fs.readdirSync(home, { recursive: true, encoding: 'utf8' }).filter((path) => path.includes('/notes/'));
+}
+
+const tick = () => new Promise((resolve) => setTimeout(resolve, 10));
 
 async function get(commandId?: string): Promise<string> {
   const options = commandId ? { commandId } : {};
@@ -144,6 +169,43 @@ describe('SandboxManager', () => {
     }
   });
 
+  it('changes hosts for commands whose sandbox was replaced, too', async () => {
+    const { network, close } = await internet();
+    try {
+      const open = { ...network, allowedDomains: ['origin.test'] };
+      await SandboxManager.initialize(settings(open, { denyRead: ['late*'] }));
+      const asks = 'echo up; read go; curl -s http://origin.test/';
+      const child = spawn(await wrap(asks), { shell: true });
+      await once(child.stdout, 'data');
+      fs.writeFileSync(join(project, 'late'), 'x');
+      assert.equal(run(await wrap('cat late')).stdout, '');
+      SandboxManager.updateConfig(settings({ ...open, allowedDomains: ['another.test'] }, { denyRead: ['late*'] }));
+      await wrap('true');
+      child.stdin.end('go\n');
+      assert.doesNotMatch(await text(child.stdout), /reached/);
+    } finally {
+      close();
+    }
+  });
+
+  it('closes the network of a command for good', async () => {
+    const { network, close } = await internet();
+    try {
+      const open = settings({ ...network, allowedDomains: ['origin.test'] });
+      await SandboxManager.initialize(open);
+      const child = spawn(await wrap('echo up; read go; curl -s http://origin.test/', undefined, {
+        network: { allowedDomains: [], deniedDomains: [] },
+      }), { shell: true });
+      await once(child.stdout, 'data');
+      SandboxManager.updateConfig(open);
+      await wrap('true');
+      child.stdin.end('go\n');
+      assert.doesNotMatch(await text(child.stdout), /reached/);
+    } finally {
+      close();
+    }
+  });
+
   it('rejects the next command when new settings make no sense', async () => {
     await SandboxManager.initialize(settings());
     SandboxManager.updateConfig(settings({ allowedDomains: ['*'] }));
@@ -155,7 +217,7 @@ describe('SandboxManager', () => {
   it('lets one command reach more hosts', async () => {
     const { network, close } = await internet();
     try {
-      const id = 'an-id-of-more-than-22-characters';
+      const id = ID;
       await SandboxManager.initialize(settings(network));
       SandboxManager.registerCommandNetworkLists(id, { allowedDomains: ['origin.test'] });
       assert.equal(await get(id), 'reached');
@@ -165,6 +227,133 @@ describe('SandboxManager', () => {
       assert.throws(() => SandboxManager.registerCommandNetworkLists('short', {}), /22/);
       assert.throws(() => SandboxManager.registerCommandNetworkLists(id, { allowedDomains: ['*'] }), /invalid/);
     } finally {
+      close();
+    }
+  });
+
+  it('gives a list to a command that was wrapped before it, and to no other command', async () => {
+    const { network, close } = await internet();
+    try {
+      await SandboxManager.initialize(settings(network));
+      const [listed, other] = [await fetching(ID), await fetching(`${ID}-other`)];
+      SandboxManager.registerCommandNetworkLists(ID, { allowedDomains: ['origin.test'] });
+      assert.deepEqual(await ended(listed), { status: 0, stdout: 'reached', stderr: '' });
+      assert.notEqual((await ended(other)).stdout, 'reached');
+      assert.notEqual(await get(), 'reached');
+    } finally {
+      close();
+    }
+  });
+
+  it('runs a command without a list that was taken back, and ends the sandbox that it had', async () => {
+    const { network, close } = await internet();
+    try {
+      await SandboxManager.initialize(settings(network));
+      const running = (await listSandboxes({ status: 'running' })).length;
+      const loop = await wrap('curl -s http://origin.test/; echo up; read go; curl -s http://origin.test/', ...by(ID));
+      const [before, later] = [await fetching(ID), await fetching(ID)];
+      SandboxManager.registerCommandNetworkLists(ID, { allowedDomains: ['origin.test'] });
+      assert.equal((await ended(before)).stdout, 'reached');
+      const child = spawn(loop, { shell: true });
+      const [first] = (await once(child.stdout, 'data')) as [Buffer];
+      assert.match(String(first), /^reached/);
+      SandboxManager.unregisterCommandNetworkLists(ID);
+      await wrap('true'); // by then it is told
+      child.stdin.end('go\n');
+      assert.doesNotMatch(await text(child.stdout), /reached/);
+      assert.notEqual((await ended(later)).stdout, 'reached');
+      while ((await listSandboxes({ status: 'running' })).length > running) await tick();
+    } finally {
+      close();
+    }
+  });
+
+  it('ignores a list of one command under strictAllowlist', async () => {
+    const { network, close } = await internet();
+    try {
+      await SandboxManager.initialize(settings({ ...network, strictAllowlist: true }));
+      const wrapped = await wrap('curl -s http://origin.test/; echo ran', ...by(ID));
+      SandboxManager.registerCommandNetworkLists(ID, { allowedDomains: ['origin.test'] });
+      const { stdout } = await ended(wrapped);
+      assert.match(stdout, /ran/);
+      assert.doesNotMatch(stdout, /reached/);
+    } finally {
+      close();
+    }
+  });
+
+  it('does not run a command whose list cannot be had, and says why', async () => {
+    await SandboxManager.initialize(settings());
+    const [wrapped, other] = [await wrap('touch ran', ...by(ID)), await wrap('echo other')];
+    const command = process.env['SANDBOX_COMMAND'];
+    process.env['SANDBOX_COMMAND'] = '/nonexistent/sandbox';
+    try {
+      SandboxManager.registerCommandNetworkLists(ID, { allowedDomains: ['origin.test'] });
+      const { status, stderr } = await ended(wrapped);
+      assert.equal(status, 125);
+      assert.match(stderr, /network list could not be started: cannot start \/nonexistent\/sandbox/);
+      assert.equal(fs.existsSync(join(project, 'ran')), false);
+    } finally {
+      if (command === undefined) delete process.env['SANDBOX_COMMAND'];
+      else process.env['SANDBOX_COMMAND'] = command;
+    }
+    assert.equal(run(other).stdout, 'other\n');
+    assert.equal(run(await wrap('echo again')).stdout, 'again\n');
+  });
+
+  it('lets no command wait that has lost its session, and leaves no note', async () => {
+    await SandboxManager.initialize(settings());
+    const wrapped = await wrap('touch ran', ...by(ID));
+    SandboxManager.registerCommandNetworkLists(ID, { allowedDomains: ['origin.test'] });
+    assert.equal(notes().length, 1);
+    const waiting = ended(wrapped);
+    await SandboxManager.reset();
+    assert.equal((await waiting).status, 125);
+    assert.equal(fs.existsSync(join(project, 'ran')), false);
+    assert.deepEqual(notes(), []);
+  });
+
+  it('leaves no note when the program is killed', async () => {
+    const program = `
+      import { SandboxManager } from ${JSON.stringify(new URL('../src/srt/index.mjs', import.meta.url).href)};
+      await SandboxManager.initialize(${JSON.stringify(settings())});
+      await SandboxManager.wrapWithSandbox('true', undefined, undefined, undefined, { commandId: '${ID}' });
+      SandboxManager.registerCommandNetworkLists('${ID}', { allowedDomains: ['origin.test'] });
+      process.kill(process.pid, 'SIGKILL');`;
+    const done = spawnSync(process.execPath, ['--input-type=module', '-e', program], { encoding: 'utf8', timeout: 60_000 });
+    assert.equal(done.signal, 'SIGKILL', done.stderr);
+    await eventually(() => notes().length === 0);
+  });
+
+  it('measures the id of a list without unpaired surrogates, and by its first hundred characters', async () => {
+    const { network, close } = await internet();
+    try {
+      await SandboxManager.initialize(settings(network));
+      const lists = { allowedDomains: ['origin.test'] };
+      assert.throws(() => SandboxManager.registerCommandNetworkLists(`\ud800${ID.slice(0, 21)}`, lists), /22/);
+      assert.throws(() => SandboxManager.registerCommandNetworkLists(7 as never, lists), /22/);
+      const long = ID.repeat(4).slice(0, 100);
+      const wrapped = await fetching(`${long}-one-end`);
+      SandboxManager.registerCommandNetworkLists(`${long}-another-end`, lists);
+      assert.equal((await ended(wrapped)).stdout, 'reached');
+    } finally {
+      close();
+    }
+  });
+
+  it('puts no masked secret in for a host of one command', async () => {
+    const { network, close } = await internet();
+    const credentials = { envVars: [{ name: 'LATE_TOKEN', mode: 'mask' }] };
+    process.env['LATE_TOKEN'] = 'the-token-of-the-program';
+    try {
+      await SandboxManager.initialize(settings({ ...network, allowedDomains: ['one.test'] }, {}, { credentials }));
+      const sends = 'curl -s -H "Authorization: Bearer $LATE_TOKEN" http://origin.test/';
+      const wrapped = await wrap(`${sends}; curl -s http://origin.test/`, ...by(ID));
+      SandboxManager.registerCommandNetworkLists(ID, { allowedDomains: ['origin.test'] });
+      const { stdout } = await ended(wrapped);
+      assert.match(stdout, /LATE_TOKEN\S* must not be sent to origin\.test.+reached$/s);
+    } finally {
+      delete process.env['LATE_TOKEN'];
       close();
     }
   });
@@ -245,15 +434,6 @@ describe('SandboxManager', () => {
   it('tells the command why the callback refused it', async () => {
     await SandboxManager.initialize(settings(), async () => ({ allow: false, reason: 'use the mirror' }));
     assert.match(await get(), /denied it: use the mirror/);
-  });
-
-  it('warns when a list comes after its command was wrapped', async () => {
-    const id = 'another-id-of-more-than-22-characters';
-    const warned = new Promise<Error>((resolve) => process.once('warning', resolve));
-    await SandboxManager.initialize(settings());
-    await wrap('true', undefined, undefined, undefined, { commandId: id });
-    SandboxManager.registerCommandNetworkLists(id, { allowedDomains: ['origin.test'] });
-    assert.match((await warned).message, /wrap the command again/);
   });
 
   it('cannot be reached from inside', async () => {

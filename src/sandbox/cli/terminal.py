@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 import tty
+from contextlib import suppress
 
 from sandbox.cli.relay import PIECE, StdioRelay
 from sandbox.cli.relay_with_asks import asking
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
 
+FORWARDED = (signal.SIGTERM, signal.SIGHUP)  # the latter when the window is closed
 SILENCE = 0.02  # seconds: a terminal passes on what was written to it a moment later
 
 
@@ -39,14 +41,16 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str], directory: str | Non
         wakes, waking = os.pipe()
         os.set_blocking(waking, False)
         resized = signal.signal(signal.SIGWINCH, lambda *_: os.write(waking, b"."))
-        ended = signal.signal(signal.SIGTERM, lambda got, _: process.signal(got))
+        ended = {number: signal.signal(number, lambda got, _: process.signal(got)) for number in FORWARDED}
         try:
             tty.setraw(0, termios.TCSANOW)  # keep what was typed already
             return _relay(sandbox, process, wakes, before)
         finally:
-            termios.tcsetattr(0, termios.TCSADRAIN, before)
+            with suppress(termios.error):  # it is gone
+                termios.tcsetattr(0, termios.TCSADRAIN, before)
             signal.signal(signal.SIGWINCH, resized)
-            signal.signal(signal.SIGTERM, ended)
+            for number, handler in ended.items():
+                signal.signal(number, handler)
             os.close(wakes)
             os.close(waking)
 

@@ -7,6 +7,7 @@
         created_at    Unix timestamp
         socket        JSON-RPC, for the same user only (rpc/listen.py)
         launch        for launchers, once a client has asked for one (rpc/launches.py)
+        notes/        beside it: where else a command is to run (guest/launcher/protocol.md)
         logs/vm.log   output of a detached sandbox
 
 An entry is prepared under a hidden name and appears by one rename, so no reader ever sees half of one; it disappears by
@@ -81,6 +82,12 @@ class Registration:
         """Adds a file with facts about the sandbox. Call it once for each name."""
         _write(self._directory, name, encode(dict(facts)))
 
+    def notes(self) -> str:
+        """Makes the directory in which clients leave notes for launchers. Raises OSError."""
+        os.mkdir("notes", 0o700, dir_fd=self._directory)
+        os.chmod("notes", 0o700, dir_fd=self._directory)
+        return f"{self.path}/notes"
+
     def discard(self) -> None:
         """Removes the whole entry, because the sandbox did not start."""
         from sandbox.registry.remove import remove_entry
@@ -100,12 +107,27 @@ class Registration:
                     os.unlink(name, dir_fd=directory)
                 except FileNotFoundError:
                     pass
+            _remove_notes(directory)
         except OSError:
             pass  # somebody removed the entry by hand
         finally:
             os.close(directory)
         if self.id.endswith("0"):  # one sandbox in sixteen deletes old entries when it ends
             _trim(self.home)
+
+
+def _remove_notes(entry: int) -> None:
+    """After the launchers' socket: one that finds no note any more must not find that either. Raises OSError."""
+    try:
+        notes = os.open("notes", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=entry)
+    except FileNotFoundError:
+        return  # no client asked for a launcher
+    try:
+        for name in os.listdir(notes):
+            os.unlink(name, dir_fd=notes)
+    finally:
+        os.close(notes)
+    os.rmdir("notes", dir_fd=entry)
 
 
 def _trim(home: str) -> None:

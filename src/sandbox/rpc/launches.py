@@ -49,6 +49,7 @@ class Launches:
         """Raises OSError when the socket cannot be created."""
         registration = sandbox._register()
         self.path = f"{registration.path}/{NAME}"
+        self.notes = registration.notes()
         self.sandbox = sandbox
         self.environments = Environments(sandbox)
         self.told: WeakSet[EventQueue] = WeakSet()  # of clients that must get a command's refusals before its end

@@ -129,11 +129,13 @@ def rules_hold(sandbox: Sandbox, _: m.Nothing) -> Result:
 
 
 def launcher(sandbox: Sandbox, _: m.Nothing) -> Result:
-    """The launcher, a program that runs a command in this sandbox as if it were that command, and its socket."""
+    """The launcher, a program that runs a command in this sandbox as if it were that command; its socket; and a
+    directory for notes that lead it elsewhere."""
     from sandbox.guest.binary import launcher_binary
     from sandbox.rpc.launches import Launches
 
-    return {"program": launcher_binary(), "socket": sandbox._companion(Launches).path}
+    launches = sandbox._companion(Launches)
+    return {"program": launcher_binary(), "socket": launches.path, "notes": launches.notes}
 
 
 def answer(sandbox: Sandbox, asked: m.Answer) -> Result:

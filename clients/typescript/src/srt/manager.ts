@@ -3,6 +3,7 @@ import { EOL } from 'node:os';
 import { delimiter, join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { command as ourCommand } from '../registry.js';
+import { CommandLists, listsLabel } from './command-lists.js';
 import {
   merged,
   NOTHING_ALLOWED,
@@ -15,7 +16,6 @@ import {
 } from './config.js';
 import { HostProxy } from './host-proxy.js';
 import { RequestFilter, type FilterRequestCallback } from './request-filter.js';
-import { isAllowedDomain } from './schema.js';
 import { encoded, ignored, SandboxViolationStore } from './violations.js';
 import { WarmSandbox, type Ask, type Refusal } from './warm.js';
 
@@ -33,13 +33,15 @@ export interface SandboxDependencyCheck {
 
 const MOST_SANDBOXES = 8; // for different settings at a time; one more ends the one that was not used for longest
 const MOST_TEXTS = 1000;
-const SHORTEST_LISTS_ID = 22;
 const LONGEST_REASON = 500;
 
 interface Entry {
   started: Promise<WarmSandbox>;
+  sandbox?: WarmSandbox; // once it has started
   settings: SandboxRuntimeConfig;
-  listsId: string | undefined;
+  directory: string;
+  label: string | undefined; // of the one command that it is for, because that may reach more hosts
+  closed: boolean; // settings of its own close the network
 }
 
 /** The session of one program, as in srt: there is one for the whole program. */
@@ -54,9 +56,10 @@ class Manager {
   private updating: Promise<void> = Promise.resolve();
   private given: FilterRequestCallback | undefined; // as the settings have it; the one of `initialize` decides
   private readonly sandboxes = new Map<string, Entry>(); // in the order of their last use
+  private readonly retiring = new Set<Entry>(); // for what runs in them, or was wrapped for them
   private readonly store = new SandboxViolationStore();
   private readonly texts = new Map<string, string>();
-  private readonly lists = new Map<string, string[]>();
+  private readonly lists = new CommandLists();
 
   /** Starts the sandbox that commands will run in. Rejects when the settings or this machine do not allow it; then nothing can
    * be wrapped. Does nothing while it is initialized already. */
@@ -68,7 +71,7 @@ class Manager {
       this.given = config.network?.filterRequest;
       this.filter = RequestFilter.of(config.network);
       this.ask = ask && ((host, port) => verdict(ask, host, port));
-      await this.sandbox(() => own, undefined);
+      await this.sandbox(() => own);
       this.config ??= own; // `updateConfig` may have been faster
       this.proxy?.close();
       this.proxy = process.platform === 'linux' ? await HostProxy.start(() => this.toGate()) : undefined;
@@ -123,38 +126,34 @@ class Manager {
     const own = copy(config);
     this.config = own;
     this.given = config.network?.filterRequest;
-    const entries = [...this.sandboxes.values()];
-    const hosts = (entry: Entry) => ({ ...entry.settings, network: this.withLists(own, entry.listsId).network });
-    const updated = this.updating
-      .catch(() => {}) // that one was told to whoever wrapped a command meanwhile
-      .then(() => Promise.all(entries.map(async (entry) => (await entry.started).update(hosts(entry)))))
-      .then(() => {});
-    updated.catch(() => {}); // the next wrap rejects with it
-    this.updating = updated;
+    this.updating = this.updating.catch(() => {}); // that one was told to whoever wrapped a command meanwhile
+    this.updateHosts([...this.sandboxes.values(), ...this.retiring]);
   };
 
-  /** Lets one command reach more hosts than the settings say. Call it before the command is wrapped under that id: a command that
-   * was wrapped before shares its sandbox with others, so its list has no effect, and a warning of the process says so. */
+  /** Lets one command reach more hosts than the settings say, from its start: that waits until a sandbox of its own stands. The
+   * command may be wrapped under that id before or after this call. */
   registerCommandNetworkLists = (commandId: string, lists: { allowedDomains?: string[] }): void => {
-    if (typeof commandId !== 'string' || commandId.length < SHORTEST_LISTS_ID) {
-      throw new Error(`registerCommandNetworkLists: commandId must be a string of at least ${SHORTEST_LISTS_ID} characters`);
+    const label = this.lists.register(commandId, lists);
+    const entries = [...this.sandboxes.values(), ...this.retiring];
+    const own = entries.filter((entry) => entry.label === label);
+    if (own.length === 0 && this.lists.of(label)!.length === 0) return;
+    this.updateHosts(own);
+    for (const entry of entries) {
+      if (entry.label === undefined && entry.sandbox?.awaits(label)) this.move(label, entry, entry.sandbox);
     }
-    const { allowedDomains = [] } = lists ?? {};
-    if (!Array.isArray(allowedDomains)) throw new Error('registerCommandNetworkLists: allowedDomains must be an array of strings.');
-    const wrong = allowedDomains.find((entry) => !isAllowedDomain(entry));
-    if (wrong !== undefined) {
-      throw new Error(`registerCommandNetworkLists: invalid allowedDomains entry ${JSON.stringify(wrong)}`);
-    }
-    const late = this.texts.has(encoded(commandId)) && ![...this.sandboxes.values()].some((entry) => entry.listsId === commandId);
-    if (late && allowedDomains.length > 0) {
-      process.emitWarning('registerCommandNetworkLists: wrap the command again; what was wrapped before has no list of its own');
-    }
-    this.lists.set(commandId, [...allowedDomains]);
-    this.applyLists(commandId);
   };
 
+  /** The command has no list any more, whether it runs or not. Its sandbox ends with it. */
   unregisterCommandNetworkLists = (commandId: string): void => {
-    if (this.lists.delete(commandId)) this.applyLists(commandId);
+    const label = this.lists.unregister(commandId);
+    if (label === undefined) return;
+    for (const { sandbox } of [...this.sandboxes.values(), ...this.retiring]) sandbox?.stay(label);
+    const own = [...this.sandboxes].filter(([, entry]) => entry.label === label);
+    this.updateHosts(own.map(([, entry]) => entry));
+    for (const [key, entry] of own) {
+      this.sandboxes.delete(key);
+      this.retire(entry);
+    }
   };
 
   getSandboxViolationStore = (): SandboxViolationStore => this.store;
@@ -173,8 +172,9 @@ class Manager {
     this.updating = Promise.resolve();
     this.texts.clear();
     this.lists.clear();
-    const entries = [...this.sandboxes.values()];
+    const entries = [...this.sandboxes.values(), ...this.retiring];
     this.sandboxes.clear();
+    this.retiring.clear();
     await Promise.all(entries.map(async ({ started }) => (await started.catch(() => undefined))?.close()));
   };
 
@@ -240,27 +240,29 @@ class Manager {
     await this.starting;
     const custom = customConfig && copy(customConfig);
     const settings = () => merged(this.config ?? NOTHING_ALLOWED, custom);
-    const listsId = commandId && this.lists.has(commandId) ? commandId : undefined;
-    const sandbox = await this.sandbox(settings, listsId);
+    const label = listsLabel(commandId);
+    const own = label !== undefined && this.lists.has(label);
+    const sandbox = await this.sandbox(settings, own ? label : undefined);
     signal?.throwIfAborted();
-    return sandbox.words(key, binShell || shell(), command);
+    return sandbox.words(key, binShell || shell(), command, label !== undefined && !own);
   }
 
-  /** The sandbox for such settings in this directory: one that stands, or a new one. */
-  private async sandbox(wanted: () => SandboxRuntimeConfig, listsId: string | undefined): Promise<WarmSandbox> {
+  /** The sandbox for such settings in a directory, of one command alone if it has a label: one that stands, or a new one. */
+  private async sandbox(wanted: () => SandboxRuntimeConfig, label?: string, directory = process.cwd()): Promise<WarmSandbox> {
     const [settings, config] = [wanted(), this.config];
     const { allowedDomains, deniedDomains, deniedDomainReasons, ...fixed } = settings.network ?? {};
     const closed = allowedDomains?.length === 0 && (this.config?.network?.allowedDomains?.length ?? 0) > 0;
-    const key = JSON.stringify([process.cwd(), listsId, closed, { ...settings, network: fixed, ignoreViolations: undefined }]);
+    const key = JSON.stringify([directory, label, closed, { ...settings, network: fixed, ignoreViolations: undefined }]);
     const there = this.sandboxes.get(key);
     const holds = there && (await there.started.then((sandbox) => sandbox.holds(), () => false));
     if (this.config !== config) {
       await this.updating; // new settings meanwhile: a sandbox started with the old ones would keep their hosts
-      return this.sandbox(wanted, listsId);
+      return this.sandbox(wanted, label, directory);
     }
     // Somebody else may have started one meanwhile.
-    const entry = holds ? there : this.sandboxes.get(key) === there ? this.start(settings, listsId) : this.sandboxes.get(key)!;
-    if (there && entry !== there) void there.started.then((sandbox) => sandbox.retire(), () => {});
+    const now = this.sandboxes.get(key);
+    const entry = holds ? there : now === undefined || now === there ? this.start(settings, closed, label, directory) : now;
+    if (there && entry !== there) this.retire(there);
     this.sandboxes.delete(key);
     this.sandboxes.set(key, entry); // the last one now
     try {
@@ -269,44 +271,72 @@ class Manager {
       if (this.sandboxes.get(key) === entry) this.sandboxes.delete(key);
       throw problem;
     } finally {
-      await this.endOldest();
+      await this.endOldest(entry);
     }
   }
 
   private async toGate(): Promise<Duplex> {
     await this.updating;
-    return (await this.sandbox(() => this.config ?? NOTHING_ALLOWED, undefined)).toGate();
+    return (await this.sandbox(() => this.config ?? NOTHING_ALLOWED)).toGate();
   }
 
-  private start(settings: SandboxRuntimeConfig, listsId: string | undefined): Entry {
-    const started = WarmSandbox.start(this.withLists(settings, listsId), this.ask, this.filter, (refusal) => this.refused(refusal));
-    started.catch(() => {});
-    return { started, settings, listsId };
+  private start(settings: SandboxRuntimeConfig, closed: boolean, label: string | undefined, directory: string): Entry {
+    const whole = this.lists.added(settings, label);
+    const started = WarmSandbox.start(whole, directory, this.ask, this.filter, (refusal) => this.refused(refusal));
+    const entry: Entry = { started, settings, directory, label, closed };
+    started.then((sandbox) => (entry.sandbox = sandbox), () => {});
+    return entry;
   }
 
-  /** With the hosts that one command may reach besides. */
-  private withLists(settings: SandboxRuntimeConfig, listsId: string | undefined): SandboxRuntimeConfig {
-    const more = listsId === undefined || settings.network?.strictAllowlist ? [] : (this.lists.get(listsId) ?? []);
-    if (more.length === 0) return settings;
-    return { ...settings, network: { ...settings.network, allowedDomains: [...settings.network.allowedDomains, ...more] } };
+  /** Moves the commands of a label, which were wrapped for the sandbox of an entry, to one that has their list. Until that one stands
+   * they wait; if it cannot be had, they do not run. */
+  private move(label: string, entry: Entry, from: WarmSandbox): void {
+    const list = this.lists.of(label);
+    from.hold(label);
+    const settings = () => ({ ...entry.settings, network: this.networkOf(entry) });
+    const moved = async () => {
+      const sandbox = await this.sandbox(settings, label, entry.directory);
+      await this.updating;
+      if (this.lists.of(label) === list) from.move(label, sandbox); // else a later call decides
+    };
+    moved().catch((problem: unknown) => {
+      const why = problem instanceof Error ? problem.message : String(problem);
+      if (this.lists.of(label) === list) from.refuse(label, `the sandbox for this command's network list could not be started: ${why}`);
+    });
   }
 
-  private applyLists(commandId: string): void {
-    for (const entry of this.sandboxes.values()) {
-      if (entry.listsId !== commandId) continue;
-      const settings = this.withLists(entry.settings, commandId);
-      this.updating = this.updating.then(async () => (await entry.started).update(settings));
-      this.updating.catch(() => {});
-    }
+  /** What the settings of now say about the network in such a sandbox. */
+  private networkOf({ closed }: Entry): SandboxRuntimeConfig['network'] {
+    return merged(this.config ?? NOTHING_ALLOWED, closed ? { network: { allowedDomains: [], deniedDomains: [] } } : {}).network;
   }
 
-  private async endOldest(): Promise<void> {
-    for (const [key, { started }] of this.sandboxes) {
+  /** Tells sandboxes which hosts count now. What goes wrong rejects the next wrap. */
+  private updateHosts(entries: readonly Entry[]): void {
+    if (entries.length === 0) return;
+    const changes = entries.map((entry) => {
+      const settings = this.lists.added({ ...entry.settings, network: this.networkOf(entry) }, entry.label);
+      return async () => (await entry.started.catch(() => undefined))?.update(settings);
+    });
+    this.updating = this.updating.then(() => Promise.all(changes.map((change) => change()))).then(() => {});
+    this.updating.catch(() => {});
+  }
+
+  /** Ends a sandbox that no command is wrapped for any more, when what it was told is done, and what runs in it. */
+  private retire(entry: Entry): void {
+    this.retiring.add(entry);
+    const over = () => void this.retiring.delete(entry);
+    void this.updating.catch(() => {}).then(() => entry.started.then((sandbox) => sandbox.retire(over), over));
+  }
+
+  /** Except one that was asked for just now. */
+  private async endOldest(wanted: Entry): Promise<void> {
+    for (const [key, entry] of this.sandboxes) {
       if (this.sandboxes.size <= MOST_SANDBOXES) return;
-      const sandbox = await started.catch(() => undefined);
-      if (sandbox && !sandbox.idle && this.sandboxes.size <= 4 * MOST_SANDBOXES) continue;
+      const sandbox = await entry.started.catch(() => undefined);
+      if (entry === wanted || (sandbox && !sandbox.idle && this.sandboxes.size <= 4 * MOST_SANDBOXES)) continue;
+      if (this.sandboxes.get(key) !== entry) continue; // somebody else has seen to it
       this.sandboxes.delete(key);
-      sandbox?.retire();
+      this.retire(entry);
     }
   }
 

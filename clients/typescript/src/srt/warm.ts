@@ -7,6 +7,7 @@ import { startServer } from '../transport.js';
 import type { Event } from '../events.js';
 import type { SandboxRuntimeConfig } from './config.js';
 import { NamedPaths } from './named-paths.js';
+import { Notes } from './notes.js';
 import type { RequestFilter } from './request-filter.js';
 
 /** @internal A refusal, and the label of the command that met it, if that is known. */
@@ -25,13 +26,18 @@ const PROXY = { address: '198.18.0.3', port: 3128 }; // where the gate is a prox
 interface Launcher {
   program: string;
   socket: string;
+  notes: string;
 }
 
 /** @internal One sandbox that stands ready, and what starts a command in it. */
 export class WarmSandbox {
   private readonly running = new Map<string, string | undefined>(); // command id -> label
-  private unstarted = 0;
+  private readonly unstarted = new Map<string, number>(); // label -> how many commands were wrapped and not started
+  private readonly ledFrom = new Map<string, WarmSandbox>(); // label -> the sandbox that the command was wrapped for
+  private readonly notes: Notes;
   private retired = false;
+  private closing = false;
+  private closed: () => void = () => {};
   private readonly reasons = new Map<string, string>(); // destination -> why whoever was asked refused it
 
   private constructor(
@@ -41,17 +47,19 @@ export class WarmSandbox {
     private readonly refused: (refusal: Refusal) => void,
   ) {
     connection.onEvent = (event) => this.hear(event as Event);
+    this.notes = new Notes(launcher.notes);
   }
 
-  /** Starts one in the current directory. Throws what `Sandbox.create` throws. */
+  /** Starts one. Throws what `Sandbox.create` throws. */
   static async start(
     settings: SandboxRuntimeConfig,
+    directory: string,
     ask: Ask | undefined,
     filter: RequestFilter | undefined,
     refused: (refusal: Refusal) => void,
   ): Promise<WarmSandbox> {
     const named = new NamedPaths(settings);
-    const connection = new Connection(await startServer([...command(), '--rpc']));
+    const connection = new Connection(await startServer([...command(), '--rpc'], directory));
     try {
       const hooks = { ...(ask ? { on_ask: {} } : {}), ...filter?.hooks };
       const asking = Object.keys(hooks).length > 0 ? { hooks } : {};
@@ -76,13 +84,42 @@ export class WarmSandbox {
 
   /** Whether no command runs in it, and none was wrapped that has not been started. */
   get idle(): boolean {
-    return this.running.size === 0 && this.unstarted === 0;
+    return this.running.size === 0 && this.unstarted.size === 0;
   }
 
-  /** The words that run `command` by `shell` in it. */
-  words(label: string, shell: string, command: string): string[] {
-    this.unstarted++;
-    return [this.launcher.program, this.launcher.socket, label, '--', shell, '-c', command];
+  /** The words that run `command` by `shell` in it; or elsewhere, if it `mayMove` and has moved before it starts. */
+  words(label: string, shell: string, command: string, mayMove: boolean): string[] {
+    this.unstarted.set(label, (this.unstarted.get(label) ?? 0) + 1);
+    const note = mayMove ? ['--note', this.notes.path(label)] : [];
+    return [this.launcher.program, ...note, this.launcher.socket, label, '--', shell, '-c', command];
+  }
+
+  /** Whether a command was wrapped under this label that has not been started. */
+  awaits(label: string): boolean {
+    return this.unstarted.has(label);
+  }
+
+  /** Keeps commands of this label waiting when they are started, until they are moved or stay. */
+  hold(label: string): void {
+    this.notes.wait(label);
+  }
+
+  /** Commands of this label that have not been started run in `other`. */
+  move(label: string, other: WarmSandbox): void {
+    if (!this.awaits(label)) return;
+    other.unstarted.set(label, this.unstarted.get(label)!);
+    other.ledFrom.set(label, this);
+    this.notes.lead(label, other.launcher.socket);
+  }
+
+  /** Commands of this label do not run, and print why. */
+  refuse(label: string, why: string): void {
+    this.notes.refuse(label, why);
+  }
+
+  /** Commands of this label run here after all. */
+  stay(label: string): void {
+    this.notes.remove(label);
   }
 
   /** Whether it hides and shows what a sandbox that is started now would. Files of the host may have come or been replaced. */
@@ -92,16 +129,27 @@ export class WarmSandbox {
     return (await this.connection.call<{ hold: boolean }>('rules_hold').catch(() => ({ hold: false }))).hold;
   }
 
-  /** Ends it when it is idle, or after a minute when only commands that nobody starts are left. */
-  retire(): void {
+  /** Ends it when it is idle, or after a minute when only commands that nobody starts are left; then calls `closed`. */
+  retire(closed: () => void): void {
     this.retired = true;
+    this.closed = closed;
     if (this.idle) void this.close();
     else setTimeout(() => this.giveUpUnstarted(), PATIENCE).unref();
   }
 
   private giveUpUnstarted(): void {
-    this.unstarted = 0;
+    this.unstarted.clear();
     if (this.idle) void this.close();
+  }
+
+  /** One of the commands that were wrapped under this label runs, here or where it was moved to. */
+  private started(label: string): void {
+    const left = (this.unstarted.get(label) ?? 0) - 1;
+    if (left > 0) this.unstarted.set(label, left);
+    else this.unstarted.delete(label);
+    this.ledFrom.get(label)?.started(label);
+    if (left <= 0) this.ledFrom.delete(label);
+    if (this.retired && this.idle) void this.close();
   }
 
   /** A connection to the gate, which takes it for a tenant's to its proxy. Only where the inside has a network of its own: elsewhere
@@ -114,18 +162,25 @@ export class WarmSandbox {
 
   /** New rules for the network, for what runs already, too. */
   async update(settings: SandboxRuntimeConfig): Promise<void> {
-    if (!this.ended) await this.connection.call('update_network', { srt: settings as unknown as Json });
+    if (this.ended) return;
+    try {
+      await this.connection.call('update_network', { srt: settings as unknown as Json });
+    } catch (problem) {
+      if (!this.closing) throw problem; // else nothing runs in it any more
+    }
   }
 
   async close(): Promise<void> {
+    this.closing = true;
     if (!this.ended) await this.connection.call('close', { grace: 0 }).catch(() => {}); // then it has ended by itself
     await this.connection.close();
+    this.closed();
   }
 
   private hear(event: Event): void {
     if (event.type === 'exec_start') {
       this.running.set(event.exec_start.id, event.exec_start.label);
-      if (event.exec_start.label !== undefined && this.unstarted > 0) this.unstarted--;
+      if (event.exec_start.label !== undefined) this.started(event.exec_start.label);
     }
     else if (event.type === 'exec') {
       this.running.delete(event.exec.id);
