@@ -300,12 +300,12 @@ def test_a_token_is_good_for_one_sandbox_and_no_other(cluster: Any) -> None:
 
     way = _Way(*lease(cluster))
     with cluster.sandbox(resources={"one": 0.1}) as other:
-        first = Client({}, connection=cluster._connect(way), create=True)
+        first = Client({}, connection=cluster._lines.connect(way), create=True)
         with first:
             with pytest.raises(Denied):
-                Client({}, connection=cluster._connect(way), create=True)
+                Client({}, connection=cluster._lines.connect(way), create=True)
             with pytest.raises(SandboxError):
-                cluster._connect(way, other.id)
+                cluster._lines.connect(way, other.id)
 
 
 def test_a_drained_node_gets_no_further_sandbox(cluster: Any) -> None:

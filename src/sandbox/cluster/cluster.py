@@ -71,6 +71,26 @@ class _Asked(NamedTuple):
     placement: str | None
 
 
+class _Lines:
+    """Connections to agents, each of which is known by its authority."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._contexts: dict[bytes, ssl.SSLContext] = {}
+        self._resumed: dict[ssl.SSLContext, ssl.SSLSession] = {}
+
+    def context(self, authority: bytes) -> ssl.SSLContext:
+        context = self._contexts.get(authority)
+        if context is None:
+            context = self._contexts[authority] = self._identity.for_client(authority)
+        return context
+
+    def connect(self, way: _Way, sandbox: str = "") -> Connection:
+        connection = connect(way.address, self.context(way.authority), way.token, sandbox, self._resumed)
+        connection.lost = SandboxLost
+        return connection
+
+
 class Cluster:
     """The machines of a Ray cluster. Safe to use from many threads."""
 
@@ -88,8 +108,7 @@ class Cluster:
 
         self._nodes = RayNodes(address, pool, os.environ.get("SANDBOX_TEAM", "") if team is None else team)
         self._identity: Identity = Identity(f"sandbox client {os.getpid()}")
-        self._contexts: dict[bytes, ssl.SSLContext] = {}
-        self._resumed: dict[ssl.SSLContext, ssl.SSLSession] = {}
+        self._lines = _Lines(self._identity)
         self._made: set[ClusterSandbox] = set()
         self._watch = NodeWatch(self._nodes)
         self._agents = AgentWatch(patience)
@@ -188,7 +207,7 @@ class Cluster:
             way = _Way(*self._nodes.ask(reservation.node, "lease", *self._identity.shown))
             try:
                 sent = None if project is None else self._send(project, way, config)
-                connection = self._connect(way)
+                connection = self._lines.connect(way)
             except BaseException:
                 self._nodes.tell(reservation.node, "release", way.id)
                 raise
@@ -202,7 +221,7 @@ class Cluster:
         return connection, config, sent, way
 
     def _send(self, project: str | os.PathLike[str], way: _Way, config: dict[str, Any]) -> Sent:
-        return travel.send(os.fspath(project), way.url, self._context(way.authority), way.token, hiding(config))
+        return travel.send(os.fspath(project), way.url, self._lines.context(way.authority), way.token, hiding(config))
 
     def _settle(
         self, made: ClusterSandbox, reservation: Reservation, way: _Way, connection: Connection | None = None
@@ -219,9 +238,9 @@ class Cluster:
                 self._lost(reservation)
 
         made.node, made._release = reservation.node, release
-        made._reach = lambda other: self._connect(way, other)
+        made._reach = lambda other: self._lines.connect(way, other)
         self._watch.add(line, reservation.node, line.abandon)
-        self._agents.add(line, way.url, self._context(way.authority), line.abandon)
+        self._agents.add(line, way.url, self._lines.context(way.authority), line.abandon)
 
     def _lost(self, reservation: Reservation) -> None:
         self._nodes.forget_places(reservation.node)
@@ -259,17 +278,6 @@ class Cluster:
             return made
 
         self._reserved(asked._replace(on_wait=still_wanted), again)
-
-    def _context(self, authority: bytes) -> ssl.SSLContext:
-        context = self._contexts.get(authority)
-        if context is None:
-            context = self._contexts[authority] = self._identity.for_client(authority)
-        return context
-
-    def _connect(self, way: _Way, sandbox: str = "") -> Connection:
-        connection = connect(way.address, self._context(way.authority), way.token, sandbox, self._resumed)
-        connection.lost = SandboxLost
-        return connection
 
     def nodes(self) -> list[dict[str, Any]]:
         """Returns the machines: what Ray says about each, and its agent, where there is one. Raises SandboxError."""
