@@ -1,4 +1,7 @@
-"""`python -m bench.scale measure|compare|run|plots`: measures real servers, simulates, and draws. `make scale`: all."""
+"""`python -m bench.scale measure|compare|run|plots`: measures real servers, simulates, and draws. `make scale`: all.
+
+`python -m bench.scale ray`, for which `scripts/cluster --scale` installs Ray: compares with three nodes of Ray.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,21 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.scale.costs import Costs
 
+if TYPE_CHECKING:
+    from bench.scale.compare import Beside
+
+RAY_ROUNDS = 5
 RESULTS = Path(__file__).with_name("results.json")
 
 
 def main(words: list[str]) -> int:
     failed = 0
     for word in words or ["measure", "compare", "run", "plots"]:
-        failed |= {"measure": measure, "compare": compare, "run": run, "plots": plots}[word]()
+        failed |= {"measure": measure, "compare": compare, "run": run, "plots": plots, "ray": on_ray}[word]()
     return failed
 
 
@@ -34,10 +42,34 @@ def measure() -> int:
 
 
 def compare() -> int:
-    from bench.scale.compare import AGREED, compare
+    from bench.scale.compare import COMMANDS, NODES, SECONDS, compare
+    from bench.scale.measure import load, servers
 
-    found = compare(Costs.load())
-    keep(compared=[asdict(one) for one in found])
+    with servers(NODES) as made:
+        found = compare(Costs.load(), lambda clients, one: load(clients, made[:1] if one else made, SECONDS, COMMANDS))
+    return told("compared", found)
+
+
+def on_ray() -> int:
+    from bench.scale.compare import COMMANDS, SECONDS, compare
+    from bench.scale.on_ray import Programs, RayCosts
+    from sandbox.cluster import Cluster
+    from tests.cluster.three_nodes import patient, three_nodes
+
+    patient()
+    machines = three_nodes()
+    with Cluster(machines.address) as cluster:
+        costs = RayCosts(machines, cluster).measured()
+    keep(ray_costs=asdict(costs))
+    with Programs(machines.address, SECONDS, COMMANDS) as programs:
+        found = compare(costs, programs.load, rounds=RAY_ROUNDS)
+    return told("compared_ray", found)
+
+
+def told(name: str, found: list[Beside]) -> int:
+    from bench.scale.compare import AGREED
+
+    keep(**{name: [asdict(one) for one in found]})
     for one in found:
         starts = f"start {one.measured_start * 1000:.0f} ms, {one.simulated_start * 1000:.0f} ms"
         rates = f"measured {one.measured:6.1f} lives/s, simulated {one.simulated:6.1f} ({one.off:+.0%})"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.scale.costs import Costs, Step
-from bench.scale.measure import FULL, Load, load, servers
+from bench.scale.measure import FULL, Load
 from bench.scale.model import Cluster, Shape, Steps
 
 NODES, COMMANDS, SECONDS, ROUNDS = 3, 3, 3.0, 7
@@ -127,16 +127,15 @@ def simulate(clients: int, measured: Costs, moment: Moment, nodes: int = NODES, 
     return Load(clients, done[0] / cluster.env.now, statistics.median(delays))
 
 
-def compare(costs: Costs) -> list[Beside]:
+def compare(costs: Costs, load: Callable[[int, bool], Load], rounds: int = ROUNDS) -> list[Beside]:
+    """`load` is what so many clients get out of one real node, or else of three."""
     found: dict[int, list[tuple[Load, Load]]] = {clients: [] for clients in CLIENTS}
-    with servers(NODES) as made:
-        for _ in range(ROUNDS):
-            others = busy_others()
-            alone = load(1, made[:1], SECONDS, COMMANDS).rate
-            full = load(FULL, made[:1], SECONDS, COMMANDS).rate
-            now = fitted(costs, alone, full, others)
-            for clients in CLIENTS:
-                found[clients].append((load(clients, made, SECONDS, COMMANDS), simulate(clients, costs, now)))
+    for _ in range(rounds):
+        others = busy_others()
+        alone, full = load(1, True).rate, load(FULL, True).rate
+        now = fitted(costs, alone, full, others)
+        for clients in CLIENTS:
+            found[clients].append((load(clients, False), simulate(clients, costs, now)))
     return [_beside(clients, told) for clients, told in found.items()]
 
 

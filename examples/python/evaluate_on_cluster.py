@@ -50,7 +50,8 @@ def main() -> int:
         (log,) = eval(task, model="mockllm/model", log_dir=logs, display="none", retry_on_error=3, **most)
     assert log.results is not None, log.error
     right = log.results.scores[0].metrics["accuracy"].value
-    print(f"{log.results.completed_samples} of {count} samples, {right:.0%} right")
+    again = sum(len(one.error_retries or []) for one in log.samples or [])
+    print(f"{log.results.completed_samples} of {count} samples, {right:.0%} right, tried again {again} times")
     return 0 if (log.results.completed_samples, right) == (count, 1.0) else 1
 
 

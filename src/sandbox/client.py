@@ -121,8 +121,8 @@ class Client(ClientCommands, ClientFiles):
         With `watch`, the caller follows `ask` events and answers them from now on, so questions wait for its answer.
         Raises SandboxClosed.
         """
-        here = [] if self._home is None else self._home.asks(watch)
-        return here + [Ask(**one) for one in self._connection.call("asks", {"watch": watch})["asks"]]
+        there = self._connection.call("asks", {"watch": watch})["asks"]
+        return [Ask(**one) for one in there] if self._home is None else self._home.asks(watch, there)
 
     def answer(self, id: int, answer: str) -> None:
         """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
@@ -133,8 +133,9 @@ class Client(ClientCommands, ClientFiles):
         self._answer(id, answer, "")
 
     def _answer(self, id: int, answer: str, by: str) -> None:
-        if self._home is None or not self._home.answer(id, answer, by or "the program"):
-            self._connection.call("answer", {"ask": id, "answer": answer, "by": by})
+        there = id if self._home is None else self._home.answer(id, answer, by or "the program")
+        if there:
+            self._connection.call("answer", {"ask": there, "answer": answer, "by": by})
 
     def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
         """Connects to a TCP port that a program inside listens on. Raises OSError when none does, SandboxClosed.

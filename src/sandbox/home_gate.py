@@ -16,11 +16,11 @@ from sandbox.config.dialects import from_client
 from sandbox.config.from_program import read_config
 from sandbox.config.home import home
 from sandbox.engines.choose import with_mode_defaults
-from sandbox.errors import GuestError, NotFound, SandboxError
+from sandbox.errors import GuestError, SandboxError
 from sandbox.guest import frames
 from sandbox.guest.bridge import Bridge
 from sandbox.hook_names import ASK, HTTP, names_of
-from sandbox.info import Port
+from sandbox.info import Ask, Port
 from sandbox.network.gate_thread import GateThread
 from sandbox.network.secrets.placeholders import placeholders
 from sandbox.network.tls.ca import Authority
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Network
-    from sandbox.info import Ask
     from sandbox.rpc.connection import Connection
 
 # What the other machine still needs: which ports inside lead to a gate, and what is about its own files.
+THEIRS = 2**40  # is added to the numbers of questions there, which must not be taken for ones of this gate
 _THERE = ("allowed_hosts", "allow_git", "allow_localhost", "localhost_ports", "unix_sockets")
 
 
@@ -94,6 +94,7 @@ class HomeGate:
     def serve(self, connection: Connection, id: str) -> None:
         """Begins to take the connections of that sandbox. Raises SandboxError when the other machine passes none on."""
         self._connection, self._gate.sandbox_id = connection, id
+        connection.admit_event = _admitted
         self._record = open_record(self._config, id)
         self._line, theirs = socket.socketpair()
         bridge = Bridge(tunnel(connection, "gate", {}), theirs)
@@ -130,19 +131,22 @@ class HomeGate:
         published = [(rule, one.getsockname()) for rule, one in self._gate.published if one.fileno() >= 0]
         return [Port(name[0], name[1], rule.inside) for rule, name in published]
 
-    def asks(self, watch: bool) -> list[Ask]:
-        """The questions that wait."""
+    def asks(self, watch: bool, there: list[dict[str, Any]]) -> list[Ask]:
+        """The questions that wait: those of this gate, and those `there`."""
         if watch:
             self._questions().watch()
-        return self._questions().waiting()
+        told = [_admitted({"type": "ask", "ask": one}) for one in there]
+        return self._questions().waiting() + [Ask(**one["ask"]) for one in told if one is not None]
 
-    def answer(self, id: int, answer: str, by: str) -> bool:
-        """Answers a question, if it is one of these."""
-        try:
-            self._questions().answer(id, answer, by)
-        except NotFound:
-            return False
-        return True
+    def answer(self, id: int, answer: str, by: str) -> int:
+        """Answers a question of this gate, and returns 0; or the number there of one that is asked there.
+
+        Raises NotFound, InvalidArgument.
+        """
+        if id >= THEIRS:
+            return id - THEIRS
+        self._questions().answer(id, answer, by)
+        return 0
 
     def close(self) -> None:
         """Ends every connection. Idempotent."""
@@ -175,6 +179,17 @@ class HomeGate:
     def _dial(self, address: str, port: int) -> socket.socket:
         assert self._connection is not None
         return tunnel(self._connection, "dial", {"port": port, "address": address})
+
+
+def _admitted(happened: dict[str, Any]) -> dict[str, Any] | None:
+    """An event from the other machine. Its questions get numbers that no question of ours has; None if it has none."""
+    if happened.get("type") != "ask":
+        return happened
+    told = happened.get("ask")
+    number = told.get("id") if isinstance(told, dict) else None
+    if not isinstance(told, dict) or type(number) is not int or number <= 0:
+        return None
+    return {**happened, "ask": {**told, "id": number + THEIRS}}
 
 
 def _authority(network: Network) -> Authority:

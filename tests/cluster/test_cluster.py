@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import product
 from threading import Thread
 from typing import Any
@@ -55,6 +56,54 @@ def test_it_ends_with_its_close_and_its_place_is_free_again(cluster: Any, machin
         with cluster.sandbox(cpus=CPUS, timeout=60) as sandbox:
             assert alive(sandbox.id, machines.home)
         assert not alive(sandbox.id, machines.home)
+
+
+def test_who_closes_one_and_starts_the_next_goes_on_in_its_place(cluster: Any) -> None:
+    groups, nodes = set(), set()
+    for _ in range(10):
+        with cluster.sandbox() as sandbox:
+            groups.update(held())
+            nodes.add(sandbox.node)
+    assert len(groups) < 10
+    with cluster.sandbox() as first, cluster.sandbox() as second:  # two at a time are two places
+        assert len(held()) == 2 and first.id != second.id
+    until(lambda: not held())  # and nobody keeps one for long
+
+
+def test_who_goes_on_in_its_place_keeps_nobody_waiting(cluster: Any, machines: ThreeNodes) -> None:
+    from sandbox.cluster import Cluster
+
+    others = [cluster.sandbox(cpus=CPUS, timeout=60) for _ in range(2)]
+    got: list[Any] = []
+    with Cluster(machines.address) as busy:
+        busy.sandbox(cpus=CPUS, timeout=60).close()
+        waiting = Thread(target=lambda: got.append(cluster.sandbox(cpus=CPUS, timeout=60)))
+        waiting.start()
+        until(lambda: cluster.waiting() or got)
+        while not got and waiting.is_alive():
+            with suppress(SandboxError):
+                busy.sandbox(cpus=CPUS, timeout=0.5).close()
+        waiting.join()
+        assert got
+        for one in (*others, *got):
+            one.close()
+
+
+def held() -> set[str]:
+    """The places that Ray has given to anybody."""
+    from ray.util.placement_group import placement_group_table
+
+    return {id for id, one in placement_group_table().items() if one["state"] != "REMOVED"}
+
+
+def test_calls_of_an_agent_do_not_wait_for_one_another(cluster: Any) -> None:
+    import ray
+
+    with cluster.sandbox() as sandbox:
+        agent = cluster._nodes.agent(sandbox.node)
+        busy = agent.__ray_call__.remote(lambda self: self._ended.wait(60))
+        assert ray.get(agent.status.remote(), timeout=30)["node"] == sandbox.node
+        ray.cancel(busy)
 
 
 def test_when_the_cluster_is_full_one_waits_and_knows_its_place(cluster: Any) -> None:
@@ -251,12 +300,12 @@ def test_a_token_is_good_for_one_sandbox_and_no_other(cluster: Any) -> None:
 
     way = _Way(*lease(cluster))
     with cluster.sandbox(resources={"one": 0.1}) as other:
-        first = Client({}, connection=cluster._connect(way), create=True)
+        first = Client({}, connection=cluster._lines.connect(way), create=True)
         with first:
             with pytest.raises(Denied):
-                Client({}, connection=cluster._connect(way), create=True)
+                Client({}, connection=cluster._lines.connect(way), create=True)
             with pytest.raises(SandboxError):
-                cluster._connect(way, other.id)
+                cluster._lines.connect(way, other.id)
 
 
 def test_a_drained_node_gets_no_further_sandbox(cluster: Any) -> None:

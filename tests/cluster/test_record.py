@@ -106,5 +106,5 @@ def test_a_lease_does_not_read_the_record(cluster: Any) -> None:
     keeper = cluster._nodes.keeper()
     url, authority, token, *_ = cluster._nodes.ask(keeper, "lease", *leaser(cluster))
     assert lease(cluster)
-    with Line(url, cluster._context(authority), token) as line, pytest.raises(AgentRefused):
+    with Line(url, cluster._lines.context(authority), token) as line, pytest.raises(AgentRefused):
         line.ask("GET", "/v1/cluster/records")

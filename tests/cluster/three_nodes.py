@@ -12,6 +12,7 @@ from tests.ports import unused_port
 
 STORE = 100 * 2**20  # bytes of each node's object store
 CPUS = 2
+SINGLE = "single"  # a resource of one of them, for a bench that wants one node
 ATTEMPTS = 3  # at starting a node
 # A node that is killed is noticed within seconds, unless who runs this said otherwise.
 HEALTH = {"initial_delay_ms": "1000", "period_ms": "200", "failure_threshold": "3", "timeout_ms": "1000"}
@@ -37,7 +38,7 @@ class ThreeNodes:
         port = unused_port()
         self.ray: Any = Cluster(initialize_head=True, head_node_args={**self._node(), "ray_client_server_port": port})
         self.client_address = f"ray://127.0.0.1:{port}"
-        self.nodes = [self.add() for _ in range(2)]
+        self.nodes = [self.add(), self.add({"one": 1, SINGLE: 1})]
         self.address: str = self.ray.address
         atexit.register(self.ray.shutdown)
 

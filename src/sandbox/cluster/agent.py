@@ -78,6 +78,7 @@ class Agent:
         self._started, self._ended = Event(), Event()
         self._problem: BaseException | None = None
         self._server: Any = None
+        self._running: Any = None
         self._leases: Any = None
         self._blobs = BlobStore(os.path.join(self._home, "blobs"))
         self._start()
@@ -112,7 +113,7 @@ class Agent:
         return self._url(), self._identity.authority, text, id, self._lines.getsockname()[1]
 
     def release(self, token: str) -> None:
-        """Ends a lease, whose sandbox has ended. Idempotent."""
+        """Ends a lease for which no sandbox was made. Idempotent."""
         self._leases.release(token)
 
     def keeper(self, authority: bytes, holder: str) -> tuple[str, bytes, str]:
@@ -202,7 +203,7 @@ class Agent:
 
     def _serve(self) -> None:
         try:
-            asyncio.run(self._run())
+            asyncio.run(_run(self))
         except BaseException as problem:  # noqa: BLE001 - it is raised where the agent is made
             self._problem = problem
         finally:
@@ -215,7 +216,8 @@ class Agent:
         """The server has ended by itself. Without it the agent is good for nothing; Ray starts a new one."""
         os._exit(1)
 
-    async def _run(self) -> None:
+    def _served(self) -> uvicorn.Config:
+        """Makes the server and what belongs to it, in the thread that serves. Raises SandboxError."""
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         port = self._listening.getsockname()[1]
@@ -224,7 +226,7 @@ class Agent:
         for one in (port, self._lines.getsockname()[1]):
             announce(self._home, one)
         self._server = Server(Sandboxes(tell=lambda ignored: None), settings)
-        self._direct = DirectLines(self._server, self._context, self._lines)
+        self._direct = DirectLines(self._server, self._context, self._lines, lambda lease: self._leases.ended(lease))
         self._leases = Leases(self._server, self._home, self._direct.cut)
         more = routes(self._blobs, self._leases)
         if self._kept is not None:
@@ -236,9 +238,15 @@ class Agent:
         )  # fmt: skip
         served.load()
         served.ssl = self._context
-        self._running = _Uvicorn(served)
-        self._running.ready = self._started
-        await self._running.serve(sockets=[self._listening])
+        return served
+
+
+async def _run(agent: Agent) -> None:
+    """Serves until the agent is closed. It is no method: for one coroutine function in its class, Ray would run all
+    calls of an actor in one event loop, one after the other."""
+    agent._running = _Uvicorn(agent._served())
+    agent._running.ready = agent._started
+    await agent._running.serve(sockets=[agent._listening])
 
 
 def ordinary_priority() -> None:

@@ -22,7 +22,7 @@ from sandbox.rpc.connection import Connection
 from sandbox.websocket import SILENCE, notice_silence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, MutableMapping
 
 _PIECE = 2**16
 _FIRST = 2**14  # bytes of the first line of either side
@@ -120,17 +120,27 @@ class AgentStream:
         return bool(ready) and all(one != wake for one, _ in ready)
 
 
-def connect(address: tuple[str, int], context: ssl.SSLContext, token: str, sandbox: str = "") -> Connection:
+def connect(
+    address: tuple[str, int],
+    context: ssl.SSLContext,
+    token: str,
+    sandbox: str = "",
+    resumed: MutableMapping[ssl.SSLContext, ssl.SSLSession] | None = None,
+) -> Connection:
     """A connection to an agent for a new sandbox, or for a running one.
 
-    Raises Denied, NotFound, and SandboxError when the agent cannot be reached.
+    `resumed` has the last session of each context, which saves both sides half of a handshake: the certificates were
+    checked at the first one, and the session is worth as much as the key of ours, which is in this process, too. Raises
+    Denied, NotFound, and SandboxError when the agent cannot be reached.
     """
     try:
         line = socket.create_connection(address, _TIMEOUT)
         try:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_silence(line, SILENCE)
-            stream = AgentStream(context.wrap_socket(line, server_hostname=address[0]))
+            session = None if resumed is None else resumed.get(context)
+            wrapped = context.wrap_socket(line, server_hostname=address[0], session=session)
+            stream = AgentStream(wrapped)
         except BaseException:
             line.close()
             raise
@@ -139,6 +149,8 @@ def connect(address: tuple[str, int], context: ssl.SSLContext, token: str, sandb
             told = msgspec.json.decode(stream.first_line(), type=dict[str, Any])
             if "error" in told:
                 raise _refused(told)
+            if resumed is not None and wrapped.session is not None:
+                resumed[context] = wrapped.session  # by now it has come, after the handshake
         except BaseException:
             stream.close()
             raise

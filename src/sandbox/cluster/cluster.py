@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from sandbox.cluster.checkpoints import Checkpoints
     from sandbox.cluster.identity import Identity
-    from sandbox.cluster.nodes import Reservation
+    from sandbox.cluster.places import Reservation
     from sandbox.cluster.records import Records
     from sandbox.cluster.travel import Sent
     from sandbox.rpc.connection import Connection
@@ -71,6 +71,26 @@ class _Asked(NamedTuple):
     placement: str | None
 
 
+class _Lines:
+    """Connections to agents, each of which is known by its authority."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._contexts: dict[bytes, ssl.SSLContext] = {}
+        self._resumed: dict[ssl.SSLContext, ssl.SSLSession] = {}
+
+    def context(self, authority: bytes) -> ssl.SSLContext:
+        context = self._contexts.get(authority)
+        if context is None:
+            context = self._contexts[authority] = self._identity.for_client(authority)
+        return context
+
+    def connect(self, way: _Way, sandbox: str = "") -> Connection:
+        connection = connect(way.address, self.context(way.authority), way.token, sandbox, self._resumed)
+        connection.lost = SandboxLost
+        return connection
+
+
 class Cluster:
     """The machines of a Ray cluster. Safe to use from many threads."""
 
@@ -88,7 +108,7 @@ class Cluster:
 
         self._nodes = RayNodes(address, pool, os.environ.get("SANDBOX_TEAM", "") if team is None else team)
         self._identity: Identity = Identity(f"sandbox client {os.getpid()}")
-        self._contexts: dict[bytes, ssl.SSLContext] = {}
+        self._lines = _Lines(self._identity)
         self._made: set[ClusterSandbox] = set()
         self._watch = NodeWatch(self._nodes)
         self._agents = AgentWatch(patience)
@@ -185,35 +205,46 @@ class Cluster:
         """A connection to the agent there, and the configuration to create a sandbox with. Raises SandboxLost."""
         try:
             way = _Way(*self._nodes.ask(reservation.node, "lease", *self._identity.shown))
-            sent = None
-            if project is not None:
-                sent = travel.send(os.fspath(project), way.url, self._context(way.authority), way.token, hiding(config))
-                config = {**config, "filesystem": {**config.get("filesystem", {}), "root": sent.root, "overlay": True}}
-            connection = self._connect(way)
+            try:
+                sent = None if project is None else self._send(project, way, config)
+                connection = self._lines.connect(way)
+            except BaseException:
+                self._nodes.tell(reservation.node, "release", way.id)
+                raise
         except SandboxError as problem:
             if type(problem) not in (SandboxError, AgentRefused):
                 raise
             raise SandboxLost(*problem.args) from problem
-        connection.on_end = reservation.release
+        connection.on_end = lambda: self._lost(reservation)
+        if sent is not None:
+            config = {**config, "filesystem": {**config.get("filesystem", {}), "root": sent.root, "overlay": True}}
         return connection, config, sent, way
+
+    def _send(self, project: str | os.PathLike[str], way: _Way, config: dict[str, Any]) -> Sent:
+        return travel.send(os.fspath(project), way.url, self._lines.context(way.authority), way.token, hiding(config))
 
     def _settle(
         self, made: ClusterSandbox, reservation: Reservation, way: _Way, connection: Connection | None = None
     ) -> None:
         """Sets what a sandbox needs to know about its machine."""
-        nodes, line = self._nodes, connection or made._line
+        line = connection or made._line
 
         def release() -> None:
             self._watch.remove(line)
             self._agents.remove(line)
-            reservation.release()
-            if not nodes.closed:
-                nodes.tell(reservation.node, "release", way.id)
+            if made._orderly:
+                self._nodes.give_back(reservation)
+            else:
+                self._lost(reservation)
 
         made.node, made._release = reservation.node, release
-        made._reach = lambda other: self._connect(way, other)
+        made._reach = lambda other: self._lines.connect(way, other)
         self._watch.add(line, reservation.node, line.abandon)
-        self._agents.add(line, way.url, self._context(way.authority), line.abandon)
+        self._agents.add(line, way.url, self._lines.context(way.authority), line.abandon)
+
+    def _lost(self, reservation: Reservation) -> None:
+        self._nodes.forget_places(reservation.node)
+        reservation.release()
 
     def _move(self, made: ClusterSandbox, asked: _Asked) -> None:
         """Lets a sandbox whose machine was lost go on elsewhere. Raises SandboxLost when there is no checkpoint."""
@@ -247,17 +278,6 @@ class Cluster:
             return made
 
         self._reserved(asked._replace(on_wait=still_wanted), again)
-
-    def _context(self, authority: bytes) -> ssl.SSLContext:
-        context = self._contexts.get(authority)
-        if context is None:
-            context = self._contexts[authority] = self._identity.for_client(authority)
-        return context
-
-    def _connect(self, way: _Way, sandbox: str = "") -> Connection:
-        connection = connect(way.address, self._context(way.authority), way.token, sandbox)
-        connection.lost = SandboxLost
-        return connection
 
     def nodes(self) -> list[dict[str, Any]]:
         """Returns the machines: what Ray says about each, and its agent, where there is one. Raises SandboxError."""

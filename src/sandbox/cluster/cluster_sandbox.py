@@ -38,6 +38,7 @@ class ClusterSandbox(Client):
     _recover: Callable[[ClusterSandbox], None] | None = None
     _line: Connection
     _closing = False
+    _orderly = False  # the agent itself has said that the sandbox has ended
 
     def __new__(cls, *_: object, **__: object) -> ClusterSandbox:
         made = super().__new__(cls)
@@ -107,13 +108,23 @@ class ClusterSandbox(Client):
         if self._saving is not None:
             self._saving.stop()
         try:
-            super().close(grace)
-        except SandboxLost:
-            self._line.close()
+            self._end(grace)
         finally:
             problems = closed((self._close_home, self._release, self._forgotten, self._forget_saved))
         if problems:
             raise problems[0]
+
+    def _end(self, grace: float) -> None:
+        line = self._line
+        try:
+            if self._owns and not line.ended:
+                line.on_end = lambda: None  # its place is given back below
+                line.call("close", {"grace": grace})
+                self._orderly = True
+        except SandboxClosed:
+            pass  # it has already ended
+        finally:
+            line.close()
 
     def _forget_saved(self) -> None:
         if self._saving is not None:

@@ -24,6 +24,7 @@ from sandbox.server.scopes import LEASE
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     from sandbox.server.scopes import Access
     from sandbox.server.server import Server
@@ -45,8 +46,15 @@ class _Refused(Exception):
 class DirectLines:
     """One agent's. `listening` is a socket that listens."""
 
-    def __init__(self, server: Server, context: ssl.SSLContext, listening: socket.socket) -> None:
-        self._server, self._context, self._listening = server, context, listening
+    def __init__(
+        self,
+        server: Server,
+        context: ssl.SSLContext,
+        listening: socket.socket,
+        over: Callable[[str], object] = lambda lease: None,
+    ) -> None:
+        """`over` is called when a connection has ended that could make the sandbox of that lease."""
+        self._server, self._context, self._listening, self._over = server, context, listening, over
         self._free = BoundedSemaphore(HANDSHAKES)
         self._streams: dict[AgentStream, tuple[str, str]] = {}  # with which lease, and for which sandbox
         self._lock = Lock()
@@ -108,7 +116,11 @@ class DirectLines:
             with self._lock:
                 self._streams[stream] = access.token, first.sandbox
             stream.send(memoryview(_line({})))
-            run_session(self._server, access, current, stream, ends=ends, walled=walled)
+            try:
+                run_session(self._server, access, current, stream, ends=ends, walled=walled)
+            finally:
+                if ends:
+                    self._over(access.token)
         except _Refused as refused:
             with suppress(OSError):
                 stream.send(memoryview(_line({"error": refused.message, "status": refused.status})))

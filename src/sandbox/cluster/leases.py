@@ -67,17 +67,33 @@ class Leases:
         raise NotFound("the lease has ended")
 
     def release(self, token: str) -> None:
-        """Ends a lease, whose sandbox has ended. Idempotent."""
+        """Ends a lease, unless its sandbox lives. Idempotent."""
         with self._lock:
             self._server.tokens.forget(token)
             if token in self._used:
                 self._used[token] = float("-inf")
-        self.sweep()
+        self._end(token)
+
+    def ended(self, token: str) -> None:
+        """Call when a connection has ended that could make a sandbox: the lease ends, unless there is one."""
+        with self._lock:
+            if token in self._used:
+                self._used[token] = float("-inf")
+        self._end(token)
 
     def sweep(self) -> None:
         """Forgets leases that were not used in time, and those whose sandbox has ended, with their files."""
         with self._lock:
-            over = [(token, self._server.leases.get(token, "")) for token in self._used if self._over(token)]
+            all = list(self._used)
+        self._end(*all)
+        self._server.reach.forget_ended()
+        self._server.sandboxes.running()  # forgets those that have ended
+
+    def _end(self, *tokens: str) -> None:
+        """Ends those of these leases that are over, and removes what was made for them."""
+        with self._lock:
+            known = [token for token in tokens if token in self._used and self._over(token)]
+            over = [(token, self._server.leases.get(token, "")) for token in known]
             gone = [(token, id) for token, id in over if self._server.end_lease(token)]
             projects = [(id, self._projects.pop(token, [])) for token, id in gone]
             for token, _ in gone:
@@ -86,8 +102,6 @@ class Leases:
             self._cut(token)
         for id, made in projects:
             self._remove(id, made)
-        self._server.reach.forget_ended()
-        self._server.sandboxes.running()  # forgets those that have ended
 
     def _over(self, token: str) -> bool:
         sandbox = self._server.leases.get(token, "")

@@ -12,6 +12,7 @@ import time
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from sandbox.cluster.places import KeptPlaces, Reservation
 from sandbox.cluster.turn import NAMESPACE, TurnTaking
 from sandbox.cluster.turns import PREFIX, group_name
 from sandbox.errors import SandboxError
@@ -32,24 +33,6 @@ def ray_module() -> Any:
     except ImportError as problem:
         raise SandboxError("a cluster needs Ray; install it with: pip install 'agent-sandbox[ray]'") from problem
     return ray
-
-
-class Reservation:
-    """Resources on one machine, reserved until `release`."""
-
-    def __init__(self, group: Any, node: str) -> None:
-        self._group = group
-        self.node = node
-        self._lock = Lock()
-
-    def release(self) -> None:
-        """Gives them back. Idempotent."""
-        with self._lock:
-            group, self._group = self._group, None
-        if group is not None:
-            from ray.util.placement_group import remove_placement_group
-
-            remove_placement_group(group)
 
 
 class RayNodes:
@@ -73,6 +56,7 @@ class RayNodes:
                 ) from problem
 
         self._turn = TurnTaking(self._ray, team)
+        self._kept = KeptPlaces()
 
     def alive(self) -> list[dict[str, Any]]:
         """The machines, as Ray describes them."""
@@ -106,6 +90,10 @@ class RayNodes:
     ) -> Reservation:
         from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
+        if target or self._turn.needed():
+            self._kept.empty()
+        elif kept := self._kept.take(resources, without):
+            return kept
         name = group_name(self.team)
         until = None if timeout is None else time.monotonic() + timeout
         self._turn.take(name, resources, timeout, waiting)
@@ -119,10 +107,21 @@ class RayNodes:
                     )  # fmt: skip
                 if waiting is not None:
                     waiting(position(name))
-            return Reservation(group, placement_group_table(group)["bundles_to_node_id"][0])
+            return Reservation(group, placement_group_table(group)["bundles_to_node_id"][0], resources)
         except BaseException:
             remove_placement_group(group)
             raise
+
+    def give_back(self, place: Reservation) -> None:
+        """For the place of a sandbox that was closed in good order: the next one of this program may have it."""
+        if self._turn.needed():
+            place.release()
+        else:
+            self._kept.keep(place)
+
+    def forget_places(self, node: str) -> None:
+        """For a machine on which a sandbox was lost: it may be gone."""
+        self._kept.forget(node)
 
     def free(self, without: Sequence[str] = ()) -> dict[str, dict[str, float]]:
         """What each machine has left, as far as Ray says so."""
@@ -200,7 +199,7 @@ class RayNodes:
         """The same without waiting for an answer. An agent that is not known, or known to be gone, is not told."""
         with self._lock:
             agent = self._agents.get(node)
-        if agent is not None:
+        if agent is not None and not self.closed:
             getattr(agent, method).remote(*given)
 
     def _start(self, node: str) -> Any:
@@ -242,6 +241,7 @@ class RayNodes:
     def close(self) -> None:
         """Leaves the cluster, if we joined it. Agents go on."""
         self.closed = True
+        self._kept.close()
         if self._ours and self._ray.is_initialized():
             self._ray.shutdown()
 

@@ -51,6 +51,10 @@ class TurnTaking:
                 self._actor.leave.remote(name)
             raise
 
+    def needed(self) -> bool:
+        """Whether there are teams, as far as known: then nobody has a place without their turn."""
+        return self._found() is not None
+
     def status(self) -> dict[str, Any]:
         """What `TeamQueue.status` says; empty without teams. Raises SandboxError."""
         actor = self._found(now=True)

@@ -6,7 +6,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import msgspec
@@ -58,6 +58,7 @@ class Received(msgspec.Struct):
 
 
 _LARGE = 2**16
+_HOOKS = 256  # at a time: the other side must not start threads of ours without end
 
 
 class DescriptorOwner(Protocol):
@@ -83,6 +84,8 @@ class Connection:
         """`source` and `sink` are descriptors, or functions as `lines` and `Writer` take them; `kept` owns them."""
         self.events = ClientEvents()
         self.hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"blocked": "this client has no hooks"}
+        self.admit_event: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda happened: happened
+        self._hooks = BoundedSemaphore(_HOOKS)
         self.ended = False
         self.on_end: Callable[[], object] = lambda: None  # called once, when it has ended for any reason
         self.lost: type[SandboxClosed] = SandboxClosed  # what to raise after an end that nobody here asked for
@@ -257,9 +260,14 @@ class Connection:
 
     def _sort(self, answer: _Answer) -> None:
         if answer.method == "event":
-            self.events.emit(msgspec.json.decode(answer.params, type=dict[str, Any]))
+            happened = self.admit_event(msgspec.json.decode(answer.params, type=dict[str, Any]))
+            if happened is not None:
+                self.events.emit(happened)
         elif answer.method == "hook":
-            Thread(target=self._hook, args=(answer,), daemon=True).start()
+            if self._hooks.acquire(blocking=False):
+                Thread(target=self._hook, args=(answer,), daemon=True).start()
+            else:
+                self._writer.send(_hook_answer(answer, {"blocked": "too many hooks at a time"}))
         elif isinstance(answer.id, int):
             with self._lock:
                 answers = self._waiting.get(answer.id)
@@ -267,8 +275,15 @@ class Connection:
                 answers.put(answer)
 
     def _hook(self, asked: _Answer) -> None:
-        result = self.hook(msgspec.json.decode(asked.params, type=dict[str, Any]))
-        self._writer.send({"jsonrpc": "2.0", "result": result, "id": asked.id})
+        try:
+            result = self.hook(msgspec.json.decode(asked.params, type=dict[str, Any]))
+        finally:
+            self._hooks.release()
+        self._writer.send(_hook_answer(asked, result))
+
+
+def _hook_answer(asked: _Answer, result: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "result": result, "id": asked.id}
 
 
 class AnswerStream:
