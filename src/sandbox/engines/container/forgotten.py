@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from contextlib import ExitStack
 from itertools import pairwise
 
@@ -45,6 +46,8 @@ def _end(shim: int, id: bytes) -> None:
 
 
 def _opened(pid: int, held: ExitStack) -> int | None:
+    if sys.platform != "linux":
+        return None  # there the engine's processes are in a virtual machine
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
@@ -54,6 +57,8 @@ def _opened(pid: int, held: ExitStack) -> int | None:
 
 
 def _kill(descriptor: int) -> None:
+    if sys.platform != "linux":
+        return
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except OSError:
