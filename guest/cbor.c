@@ -7,6 +7,11 @@
 enum major { UINT, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, SIMPLE };
 enum simple { FALSE = 20, TRUE = 21, NOTHING = 22 };
 
+/* The end of a long array in the frame at hand: whoever looks for a key passes by a command's variables again and again. */
+static struct {
+	const uint8_t *at, *end;
+} passed;
+
 /* One head: three bits of kind, then a number in its shortest form. */
 static bool head(struct cbor *c, enum major *major, uint64_t *value)
 {
@@ -128,6 +133,7 @@ static bool check(struct cbor *c, unsigned depth)
 bool cbor_is_map(const uint8_t *data, size_t size)
 {
 	struct cbor c = {data, data + size};
+	passed.at = NULL; /* of the frame before, which may have stood in the same place */
 	return size && data[0] >> 5 == MAP && check(&c, CBOR_DEPTH) && c.at == c.end;
 }
 
@@ -137,9 +143,36 @@ static bool expect(struct cbor *item, enum major wanted, uint64_t *n)
 	return head(item, &major, n) && major == wanted;
 }
 
+/* Past one item of a frame that was checked as a whole: only how long it is matters now. Within bounds all the same. */
+static bool skip(struct cbor *c, unsigned depth)
+{
+	enum major major;
+	uint64_t n;
+	const uint8_t *start = c->at;
+	if (start == passed.at && passed.end <= c->end) {
+		c->at = passed.end;
+		return true;
+	}
+	if (!head(c, &major, &n))
+		return false;
+	if (major == BYTES || major == TEXT) {
+		bool whole = n <= (uint64_t)(c->end - c->at);
+		c->at = whole ? c->at + n : c->end;
+		return whole;
+	}
+	if (major != ARRAY && major != MAP)
+		return true;
+	for (uint64_t left = major == MAP ? 2 * n : n; left--;)
+		if (!depth || !skip(c, depth - 1))
+			return false;
+	if (n > 8 && major == ARRAY)
+		passed.at = start, passed.end = c->at;
+	return true;
+}
+
 void cbor_next(struct cbor *item)
 {
-	check(item, CBOR_DEPTH);
+	skip(item, CBOR_DEPTH);
 }
 
 bool cbor_get(struct cbor map, const char *key, struct cbor *value)

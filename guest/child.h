@@ -24,7 +24,14 @@ struct wanted {
 
 bool wanted_read(struct wanted *wanted, struct cbor request); /* false: errno says why */
 void wanted_free(struct wanted *wanted);
-uint64_t signals_to_reset(void);
-noreturn void become(const struct wanted *wanted, const int stdio[3], bool terminal, int report);
+
+/* What a child shares with us until it has become its command. */
+struct child {
+	struct sharing *sharing; /* or NULL */
+};
+
+/* As fork(). Takes what `wanted` holds if the child needs it for longer. */
+pid_t child_start(struct child *child, struct wanted *wanted, const int stdio[3], bool terminal, int report);
+void child_gone(struct child *child); /* it has called exec, or ended */
 
 #endif

@@ -55,6 +55,7 @@ static void report_ready(struct watch *w, uint32_t events)
 		c.step[sizeof c.step - 1] = 0;
 		job_fail(job, c.step, c.error);
 	} else {
+		child_gone(&job->child);
 		say_started(job);
 		if (place.framed)
 			streams_start(job);
@@ -79,11 +80,8 @@ static void launch(struct job *job, struct cbor request, int stdio[3], bool term
 		job_refuse(job, "fork", error);
 		return;
 	}
-	signals_to_reset(); /* the child's answer would be forgotten with it */
 	job->began = now_us();
-	job->pid = fork(); /* not vfork: a directory that hangs must block only the child */
-	if (!job->pid)
-		become(&wanted, stdio, terminal, report[1]);
+	job->pid = child_start(&job->child, &wanted, stdio, terminal, report[1]);
 	int error = errno;
 	wanted_free(&wanted);
 	close(report[1]);

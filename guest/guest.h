@@ -79,7 +79,7 @@ bool make_tap(struct cbor setup);              /* tap.c; whether one was asked f
 int nft_tproxy(uint16_t port4, const uint8_t address4[4], uint16_t port6, const uint8_t address6[16]); /* nft.c */
 void limits_read(struct cbor setup);           /* limits.c */
 void limits_again(struct cbor request);
-bool limits_apply(void);
+long limits_apply(void);
 void new_keyring(void);                        /* privileges.c */
 void drop_privileges(void);
 void landlock_rules(struct cbor setup);        /* landlock.c */

@@ -186,6 +186,7 @@ static void forget(struct job *job)
 	watch_set(&job->line, 0);
 	channel_close(&job->own);
 	watch_close(&job->report);
+	child_gone(&job->child);
 	streams_close(job);
 	if (job->master >= 0)
 		close(job->master);

@@ -2,7 +2,7 @@
 #ifndef GUEST_JOB_H
 #define GUEST_JOB_H
 
-#include "guest.h"
+#include "child.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -51,6 +51,7 @@ struct job {
 	bool orphan;         /* in a clone: nobody knows of it, and what it says is discarded */
 	/* the start: end-of-file says that exec succeeded. For a framed helper: its answer. */
 	struct watch report;
+	struct child child;
 	struct out answer;
 	bool failed;
 	int master;

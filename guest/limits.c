@@ -3,8 +3,11 @@
 #define _GNU_SOURCE
 #include "guest.h"
 
+#include "call.h"
+
 #include <errno.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 static void add(struct cbor entry)
 {
@@ -72,12 +75,15 @@ void limits_read(struct cbor setup)
 		fail("rlimits", NULL);
 }
 
-bool limits_apply(void)
+/* In a child (child.c). 0, or -errno. */
+long limits_apply(void)
 {
 	for (size_t i = 0; i < place.nlimits; i++) {
-		struct limit *l = &place.limits[i];
-		if (setrlimit((unsigned)l->resource, &(struct rlimit){l->soft, l->hard}))
-			return false;
+		const struct limit *l = &place.limits[i];
+		const uint64_t most[2] = {l->soft, l->hard}; /* as the kernel has them, on every machine */
+		long error = call(SYS_prlimit64, 0, l->resource, (long)most, 0);
+		if (error < 0)
+			return error;
 	}
-	return true;
+	return 0;
 }

@@ -66,7 +66,18 @@ static void forget_name(uint64_t parent, const char *name)
 		fail("stale", name);
 }
 
-/* Names of the system that lead elsewhere since the template was made. */
+/* What it has of a file's content and attributes. */
+static void forget_content(uint64_t number)
+{
+	struct {
+		struct fuse_out_header head;
+		struct fuse_notify_inval_inode_out inode;
+	} notice = {{sizeof notice, FUSE_NOTIFY_INVAL_INODE, 0}, {.ino = number}};
+	if (write(machine_system, &notice, sizeof notice) < 0 && errno != ENOENT)
+		fail("stale", NULL);
+}
+
+/* Names of the system that lead elsewhere since the template was made. A number with no name: that file itself has changed. */
 void machine_forget_stale(struct cbor machine)
 {
 	struct cbor item;
@@ -81,15 +92,19 @@ void machine_forget_stale(struct cbor machine)
 		char *name = cbor_cstring(entry);
 		if (!name)
 			errno = EINVAL, fail("stale", name);
-		forget_name(parent, name);
+		if (*name)
+			forget_name(parent, name);
+		else
+			forget_content(parent);
 		free(name);
 	}
 }
 
-/* What is no directory of the system's belongs to the room in which the template is made: clones have another. */
+/* What is no directory of the system's belongs to the room in which the template is made: clones have another. Of /etc
+ * only the list of libraries is ever shown (show_system), which is the host's and which every program opens. */
 void machine_forget_the_rest(void)
 {
-	static const char *const of_the_system[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix"};
+	static const char *const of_the_system[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "etc"};
 	DIR *entries = opendir(SYSTEM);
 	for (struct dirent *one; entries && (one = readdir(entries));) {
 		bool keep = !strcmp(one->d_name, ".") || !strcmp(one->d_name, "..");

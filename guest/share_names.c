@@ -281,6 +281,10 @@ static bool look(struct node *node, struct stat *st)
 void answer_attributes(struct node *node)
 {
 	struct stat st;
+	/* A command's directory is asked for again and again, though nobody may ever look into it. */
+	int directory = node->file ? -1 : node_directory(node);
+	if (directory >= 0)
+		watch_directory(node, directory); /* first: what changes from here on is seen */
 	if (!look(node, &st)) {
 		failed();
 		return;

@@ -180,7 +180,7 @@ static bool read_nodes(struct reader *in, uint32_t count, struct saved_node *nod
 /* Whose content, attributes or name the machine's kernel remembers wrongly, or may soon. */
 static struct {
 	struct node *node;
-	bool name;
+	bool name, content;
 } *outdated;
 static size_t noutdated;
 
@@ -190,13 +190,23 @@ static bool same(const struct saved_node *saved, const struct stat *st)
 	       st->st_mtim.tv_sec == saved->seconds && st->st_mtim.tv_nsec == saved->nanoseconds;
 }
 
+/* The system's server has one file of /etc that is shown, the list of libraries (machine_warm.c): another one is as good, and is
+ * read anew. */
+static bool is_of_etc(const struct node *node)
+{
+	while (node->parent && node->parent != node_root())
+		node = node->parent;
+	return node->name && !strcmp(node->name, "etc");
+}
+
 static bool find_again(struct node *node, const struct saved_node *saved, bool parent_watched, char *said, size_t room)
 {
 	struct stat st;
 	const char *name;
 	int directory = node_place(node, &name);
 	bool found = directory >= 0 && !look_at(directory, name, &st);
-	if (node->fixed && saved->there && saved->regular && (!found || st.st_ino != saved->inode || !same(saved, &st))) {
+	bool of_etc = is_of_etc(node);
+	if (node->fixed && !of_etc && saved->there && saved->regular && (!found || st.st_ino != saved->inode || !same(saved, &st))) {
 		snprintf(said, room, "changed: %s", node->name);
 		return false;
 	}
@@ -207,13 +217,14 @@ static bool find_again(struct node *node, const struct saved_node *saved, bool p
 	if (saved->watched && found && (directory = node_directory(node)) >= 0)
 		watch_directory(node, directory);
 	/* What was watched and is not now would be remembered for long, and nobody would say when it changes. */
-	if (!node->fixed && (!found || !same(saved, &st) || (saved->watched && !is_watched(node)) ||
+	if ((!node->fixed || of_etc) && (!found || !same(saved, &st) || (!node->fixed && saved->watched && !is_watched(node)) ||
 			     (parent_watched && !is_watched(node->parent)))) {
 		outdated[noutdated].node = node;
 		/* Every room makes its links anew: one that leads to the same place keeps its name. */
 		bool same_link = found && saved->leads && S_ISLNK(st.st_mode) && leads(node) == saved->leads &&
 				 (!parent_watched || is_watched(node->parent));
-		outdated[noutdated++].name = node->file && !same_link;
+		outdated[noutdated].content = !same_link;
+		outdated[noutdated++].name = node->file && !same_link && !node->fixed;
 	}
 	return true;
 }
@@ -221,6 +232,9 @@ static bool find_again(struct node *node, const struct saved_node *saved, bool p
 /* A node is looked for once its parent has been: as many rounds as the tree is deep. */
 static bool find_all(const struct saved_node *nodes, struct node **made, uint32_t count, char *said, size_t room)
 {
+	for (uint32_t i = 0; i < count; i++) /* before what is in it: whether that is told of depends on it */
+		if (made[i] == node_root() && nodes[i].watched)
+			watch_directory(node_root(), node_directory(node_root()));
 	for (uint32_t left = count, before = count + 1; left && left < before;) {
 		before = left;
 		for (uint32_t i = 0; i < count; i++) {
@@ -244,7 +258,7 @@ void share_tell(void)
 		 * is ESTALE, and then the kernel looks again. */
 		if (outdated[i].name)
 			notify_entry(outdated[i].node->parent, outdated[i].node->name);
-		notify_inode(outdated[i].node, true);
+		notify_inode(outdated[i].node, outdated[i].content);
 	}
 	free(outdated);
 	outdated = NULL, noutdated = 0;

@@ -120,6 +120,17 @@ except ConnectionRefusedError:
     assert sandbox.exec(["/usr/bin/python3", "-c", code], timeout=300).stdout == "refused\n"
 
 
+LIBRARIES = Path("/etc/ld.so.cache")
+
+
+@pytest.mark.skipif(not LIBRARIES.exists(), reason="no list of libraries")
+def test_the_list_of_libraries_is_the_hosts_and_can_be_hidden(sandbox: Sandbox, tmp_path: Path) -> None:
+    assert sandbox.read_file(str(LIBRARIES)) == LIBRARIES.read_bytes()
+    hidden = {"root": str(tmp_path), "deny_read": [str(LIBRARIES)]}
+    with Sandbox({"engine": "qemu", "filesystem": hidden}) as other:
+        assert other.exec(["/usr/bin/wc", "-c", str(LIBRARIES)]).stdout.split()[:1] in ([], ["0"])
+
+
 def test_neither_the_template_nor_the_rooms_processes_can_be_opened(sandbox: Sandbox) -> None:
     script = "for f in /.machine/ram /.machine/kernel; do cat $f && echo read; echo x >> $f && echo changed; done"
     assert sandbox.exec(f"({script}) 2>/dev/null").stdout == ""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # The whole of the system that programs run from. A link (merged /usr) stays a link.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 
+LIBRARIES = "/etc/ld.so.cache"  # which libraries there are: every program opens it
+
 
 class System(ABC):
     """A system to run programs from."""

@@ -7,9 +7,10 @@ import resource
 import time
 
 from sandbox.config.model import Limits
+from sandbox.config.paths import is_beneath
 from sandbox.engines.machine.room_paths import ADDRESSES_MB, DIRECTORY, MEMORY_MB, OWN_MB
 from sandbox.errors import LimitUnavailable
-from sandbox.layout.system import SYSTEM
+from sandbox.layout.system import LIBRARIES, SYSTEM
 from sandbox.plan.mount_operations import Fuse
 from sandbox.plan.plan import Plan
 
@@ -78,9 +79,13 @@ def _system(plan: Plan) -> list[str]:
 
     What is in memory cannot be hidden: if anything in them is covered, the machine sees only what the room shows.
     """
-    shown = [bind.target for bind in plan.binds if bind.target in SYSTEM and bind.source == bind.target]
+    of_host = [bind.target for bind in plan.binds if bind.source == bind.target]
+    shown = [path for path in of_host if path in SYSTEM]
     covered = [one.path for one in (*plan.layers, *plan.covers, *plan.served)]
-    return [] if any(path.startswith(f"{one}/") for path in covered for one in shown) else shown
+    if any(path.startswith(f"{one}/") for path in covered for one in shown):
+        return []
+    hidden = any(is_beneath(LIBRARIES, path) for path in covered)
+    return [*shown, LIBRARIES] if shown and LIBRARIES in of_host and not hidden else shown
 
 
 def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:

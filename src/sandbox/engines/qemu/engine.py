@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from sandbox.engines.local import LocalRunning
 
-STALE_MOST = 500  # names that a clone of a machine that was set up can forget
+TABLE_MOST = 1 << 16  # bytes of names and more that a clone of a machine that was set up can forget in one request
 
 
 class QemuRunning(MachineRunning, Pausable):
@@ -110,17 +110,14 @@ EMULATED_COST = Message(
 
 
 def _template(plan: Plan, setup: dict[str, Any]) -> Template:
-    """The template for this plan. Sets in `setup` what has changed on the host since the template was made."""
+    """The template for this plan."""
     memory = memory_mb(plan)
     cpus = max(1, round(plan.limits.cpus or 1))
-    machine, beforehand = setup["machine"], _beforehand(plan, setup)
+    beforehand = _beforehand(plan, setup)
     chosen = template(memory, cpus, bare_room, beforehand)
-    machine["stale"] = stale(chosen.nodes()) if machine["system"] else []
-    if beforehand is None or len(machine["stale"]) <= STALE_MOST:
+    if beforehand is None or len(chosen.nodes()) <= TABLE_MOST:
         return chosen
-    chosen = template(memory, cpus, bare_room)
-    machine["stale"] = stale(chosen.nodes())
-    return chosen
+    return template(memory, cpus, bare_room)
 
 
 def _furnish(plan: Plan, chosen: Template) -> None:
@@ -147,6 +144,8 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
             saved.tell_servers(machine.servers)
         elif set_up:
             tell_server(machine.servers[1], chosen.known())
+        if saved is None and setup["machine"]["system"]:
+            setup["machine"]["stale"] = stale(chosen.nodes())  # now: QEMU needs a while to start
         asked = Monitor(machine.monitor)
         asked.give("state", state)
         asked.ask("migrate-incoming", uri="fd:state")  # and then it runs

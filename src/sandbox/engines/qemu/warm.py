@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.layout.system import SYSTEM
+from sandbox.layout.system import LIBRARIES, SYSTEM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,12 +28,16 @@ class _Node:
 
 
 def stale(table: bytes) -> list[list[object]]:
-    """The names to forget, each with the number of its directory. Forgetting a name forgets everything below it."""
+    """The names to forget, each with the number of its directory. Forgetting a name forgets everything below it.
+
+    With no name, the number is that of a file whose content is to be forgotten: one that is mounted elsewhere, where
+    its name plays no part.
+    """
     nodes = {int(record.partition(b" ")[0]): _Node(record) for record in table.split(b"\0")[:-1]}
-    return [[node.parent, node.name] for node in _changed(nodes)]
+    return list(_forgotten(nodes))
 
 
-def _changed(nodes: dict[int, _Node]) -> Iterator[_Node]:
+def _forgotten(nodes: dict[int, _Node]) -> Iterator[list[object]]:
     paths = {ROOT: b""}
     of_the_system = {name for name in _OF_THE_SYSTEM if not os.path.islink(b"/" + name)}  # the room makes its own links
 
@@ -46,10 +50,14 @@ def _changed(nodes: dict[int, _Node]) -> Iterator[_Node]:
 
     for number, node in nodes.items():
         place = path(number)
+        if place == os.fsencode(LIBRARIES):
+            if not _is_same(node, place):
+                yield [number, b""]
+            continue
         if place.split(b"/", 2)[1] not in of_the_system:
             continue  # it belongs to the room in which the template was made; clones do not use it
         if not _is_same(node, place):
-            yield node
+            yield [node.parent, node.name]
 
 
 def _is_same(node: _Node, path: bytes) -> bool:
