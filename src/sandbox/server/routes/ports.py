@@ -219,12 +219,11 @@ async def port_socket(socket: WebSocket[Any, Any, Any], server: Server, reached:
     line = await _dial(server, reached, port)
     wire = WSConnection(ConnectionType.CLIENT)
     offered: list[str] = list(socket.scope.get("subprotocols") or [])
-    tickets = [one for one in offered if one.startswith(PROTOCOL)]  # what a browser shows us; never the program
-    theirs = [one for one in offered if one not in tickets]
+    theirs = [one for one in offered if not one.startswith(PROTOCOL)]  # a browser's ticket is for us alone
     try:
         await line.send(wire.send(Handshake(host="localhost", target=_target(socket), subprotocols=theirs)))
         chosen, *early = await asyncio.wait_for(_accepted(wire, line), PATIENCE)
-        await socket.accept(subprotocols=chosen.subprotocol or (tickets[0] if tickets else None))
+        await socket.accept(subprotocols=chosen.subprotocol)
         await _both_ways(socket, wire, line, early)
     finally:
         line.close()
