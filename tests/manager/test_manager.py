@@ -16,6 +16,7 @@ from sandbox import ConfigError, Sandbox, SandboxError, SandboxManager, query_au
 from sandbox.config.model import Config
 from sandbox.layout.etc import tenant
 from sandbox.manager.config import STANDARD_OPEN_FILES
+from sandbox.manager.managers import Managers
 from sandbox.manager.settings import ManagerSettings
 from sandbox.manager.states import WrongState
 
@@ -415,3 +416,16 @@ def test_the_mode_cannot_be_changed_while_a_sandbox_is_being_built(managed: Any)
     manager.start()
     assert len(refused) == 1
     assert manager.status()["mode"] == "standard"
+
+
+def test_one_that_another_has_replaced_starts_nothing(managed: Any) -> None:
+    """A request for the old one may be under way while its name is given to another."""
+    managers = Managers(lambda name, config: managed(dict(config or {})))
+    old = managers.add("one", {})
+    new = managers.add("one", {})
+    with pytest.raises(WrongState):
+        old.start()
+    new.start()
+    with pytest.raises(SandboxError, match="stop it first"):
+        managers.add("one", {})
+    assert managers.get("one") is new and new.exec("true").exit_code == 0

@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, Request
 
 from sandbox.server.app import GROUPS
 from sandbox.server.scopes import VERBS
@@ -280,6 +282,19 @@ def test_a_ticket_opens_one_websocket_with_the_tokens_own_scopes(served: Served,
         weak = reader.post("/v1/tickets").json()["protocol"]
     with pytest.raises(Exception, match="no scope"):
         WebSocketClient(url, {}, protocols=[weak])
+
+
+@pytest.mark.parametrize("path", ["/v1/rpc", "/v1/sandboxes/{box}/rpc", "/v1/sandboxes/{box}/exec"])
+def test_a_ticket_is_the_subprotocol_that_the_server_chooses(served: Served, box: str, path: str) -> None:
+    """Otherwise Chromium drops the connection."""
+    ticket = served.http.post("/v1/tickets").json()["protocol"]
+    host, _, port = served.address.removeprefix("http://").partition(":")
+    wire = WSConnection(ConnectionType.CLIENT)
+    with socket.create_connection((host, int(port)), 60) as line:
+        line.sendall(wire.send(Request(host="localhost", target=path.format(box=box), subprotocols=[ticket])))
+        wire.receive_data(line.recv(65536))
+        (accepted, *_) = wire.events()
+        assert isinstance(accepted, AcceptConnection) and accepted.subprotocol == ticket
 
 
 def test_a_websocket_needs_a_token_and_the_right_origin_and_host(served: Served, box: str) -> None:

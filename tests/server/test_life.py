@@ -129,6 +129,24 @@ def test_an_address_that_others_can_reach_needs_tls_or_a_proxy(cli: Command) -> 
     assert "--cert" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--port", "99999"), "--port must be a number"), (("--port", "-1"), "--port must be a number"),
+        (("--rate", "0"), "--rate must be greater"), (("--rate", "nan"), "--rate must be greater"),
+        (("--trust-proxy", "*"), "--trust-proxy must be"),
+        (("--trust-proxy", "proxy.example"), "--trust-proxy must be"),
+        (("--cert", "/no/such", "--key", "/no/such"), "cannot read /no/such"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_cannot_work_is_said_before_anything_is_served(
+    cli: Command, words: tuple[str, ...], says: str
+) -> None:
+    done = cli("serve", *words)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith("sandbox: ") and says in done.stderr
+
+
 def test_a_port_in_use_is_said(cli: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = cli("serve", "--port", str(taken.getsockname()[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -163,11 +164,13 @@ head = b""
 while b"\r\n\r\n" not in head:
     head += line.recv(4096)
 key = next(x.split(b": ")[1] for x in head.split(b"\r\n") if x.lower().startswith(b"sec-websocket-key"))
+offered = [x.split(b": ")[1] for x in head.split(b"\r\n") if x.lower().startswith(b"sec-websocket-protocol")]
+chosen = b"".join(b"Sec-WebSocket-Protocol: " + x.split(b",")[-1].strip() + b"\r\n" for x in offered)
 accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
 line.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
-             + accept + b"\r\n\r\n")
+             + accept + b"\r\n" + chosen + b"\r\n")
 def frame(data): return b"\x82" + bytes([len(data)]) + data
-line.sendall(frame(head.split(b" ")[1]))
+line.sendall(frame(head.split(b" ")[1] + b"".join(b" " + x for x in offered)))
 first, second = line.recv(2)
 mask = line.recv(4)
 data = bytes(a ^ mask[i % 4] for i, a in enumerate(line.recv(second & 127)))
@@ -176,7 +179,9 @@ line.recv(100)
 """
 
 
-def test_a_websocket_reaches_the_program(served: Served, box: str) -> None:
+@contextmanager
+def chatting(served: Served, box: str, protocols: list[str], token: str | None) -> Iterator[WebSocketClient]:
+    """A WebSocket to the program, which answers once. It chooses the last of the subprotocols that it is offered."""
     with served.http.stream(
         "POST",
         f"/v1/sandboxes/{box}/exec",
@@ -187,13 +192,29 @@ def test_a_websocket_reaches_the_program(served: Served, box: str) -> None:
         while "ready" not in next(lines):
             pass
         url = f"{served.address}/v1/sandboxes/{box}/port/8090/chat"
-        line = WebSocketClient(url, {"Authorization": f"Bearer {served.token}"})
-        assert line.receive() == b"/chat"
+        line = WebSocketClient(url, {"Authorization": f"Bearer {token}"} if token else {}, protocols=protocols)
+        yield line
         line.send(b"hello")
         assert line.receive() == b"HELLO"
         assert line.receive() == b""
         line.close()
         line.free()
+
+
+def test_a_websocket_reaches_the_program(served: Served, box: str) -> None:
+    with chatting(served, box, [], served.token) as line:
+        assert line.receive() == b"/chat"
+
+
+def test_the_program_chooses_among_the_subprotocols_of_a_websocket(served: Served, box: str) -> None:
+    with chatting(served, box, ["one", "two"], served.token) as line:
+        assert line.receive() == b"/chat one, two"
+
+
+def test_the_program_never_sees_the_ticket_of_a_browsers_websocket(served: Served, box: str) -> None:
+    ticket = served.http.post("/v1/tickets", json={}).json()["protocol"]
+    with chatting(served, box, [ticket, "two"], None) as line:
+        assert line.receive() == b"/chat two"
 
 
 def test_prometheus_can_read_the_type_of_the_metrics(served: Served) -> None:

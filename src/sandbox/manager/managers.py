@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import NotFound, SandboxError
 from sandbox.manager import states
+from sandbox.manager.states import WrongState
 
 if TYPE_CHECKING:
+    from sandbox.config.model import Config
     from sandbox.manager.manager import SandboxManager
+    from sandbox.sandbox import Sandbox
 
 DEFAULT = "default"
 
@@ -38,9 +41,10 @@ class Managers:
         """Makes a manager; replaces a stopped one. Raises SandboxError while one of that name runs, and ConfigError."""
         with self._lock:
             old = self._known.get(name)
-            if old is not None and old.state not in (states.UNINITIALIZED, states.STOPPED):
-                raise SandboxError("the managed sandbox {name!r} is {state}; stop it first", name=name, state=old.state)
-            made = self._known[name] = self._make(name, config)
+            made = self._make(name, config)
+            if old is not None:
+                _replace(old)
+            self._known[name] = made
         return made
 
     def all(self) -> list[SandboxManager]:
@@ -56,3 +60,16 @@ class Managers:
             each.start()
         for each in stopping:
             each.join()
+
+
+def _replace(old: SandboxManager) -> None:
+    """From now on it starts nothing: a request for it may be under way, and nobody could stop what that starts. Raises
+    SandboxError while it runs."""
+    with old._changed:
+        if old.state not in (states.UNINITIALIZED, states.STOPPED):
+            raise SandboxError("the managed sandbox {name!r} is {state}; stop it first", name=old.name, state=old.state)
+        old._create = _refuse
+
+
+def _refuse(_: Config) -> Sandbox:
+    raise WrongState("start", "replaced")

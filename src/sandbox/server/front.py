@@ -69,7 +69,7 @@ class Front:
         except Refusal as refused:
             await _refuse(scope, receive, send, in_their_words(scope, refused))
             return
-        sending = _with_headers(send) if scope["type"] == "http" else _refusing(send)
+        sending = _with_headers(send) if scope["type"] == "http" else _refusing(_answering(scope, send))
         if access is None:
             await self._app(scope, receive, sending)
             return
@@ -141,7 +141,7 @@ class Front:
         elif given is not None:
             access = self._tokens.check(text.strip()) if kind.lower() == "bearer" else None
         else:
-            offered = [one for one in scope.get("subprotocols", ()) if one.startswith(PROTOCOL)]
+            offered = _tickets(scope)
             if not offered:
                 return None
             access = self._tickets.redeem(offered[0][len(PROTOCOL) :])
@@ -162,6 +162,24 @@ def _with_headers(send: Send) -> Send:
         if message["type"] == "http.response.start":
             there = {name.lower() for name, _ in message["headers"]}
             message["headers"] = [*message["headers"], *(one for one in _HEADERS if one[0] not in there)]
+        await send(message)
+
+    return sending
+
+
+def _tickets(scope: Any) -> list[str]:
+    return [one for one in scope.get("subprotocols", ()) if one.startswith(PROTOCOL)]
+
+
+def _answering(scope: Any, send: Send) -> Send:
+    """Chooses the ticket as the subprotocol where a route chose none: browsers drop a connection without a choice."""
+    offered = _tickets(scope)
+    if not offered:
+        return send
+
+    async def sending(message: Any) -> None:
+        if message["type"] == "websocket.accept" and not message.get("subprotocol"):
+            message = {**message, "subprotocol": offered[0]}
         await send(message)
 
     return sending

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_network
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -171,6 +172,13 @@ def check(settings: Settings) -> None:
         raise InvalidArgument("TLS needs both --cert and --key")
     if settings.most is not None and settings.most < 1:
         raise InvalidArgument("--most must be at least 1")
+    if not 0 <= settings.port <= 65535:
+        raise InvalidArgument("--port must be a number from 0 to 65535")
+    if not 0 < settings.rate < float("inf"):
+        raise InvalidArgument("--rate must be greater than zero")
+    _check_proxy(settings.trust_proxy)
+    for file in (settings.certificate, settings.key):
+        _check_readable(file)
     loopback = settings.unix_socket is not None or settings.host in ("127.0.0.1", "::1", "localhost")
     if not loopback and not settings.certificate and settings.trust_proxy is None:
         raise InvalidArgument(
@@ -178,3 +186,25 @@ def check(settings: Settings) -> None:
             "give --cert and --key, or --trust-proxy for a proxy that ends TLS",
             host=settings.host,
         )
+
+
+def _check_proxy(addresses: str | None) -> None:
+    """A name would never be an address, `*` would be everybody's. Raises InvalidArgument."""
+    if addresses is None:
+        return
+    try:
+        for one in addresses.split(","):
+            ip_network(one.strip(), strict=False)
+    except ValueError:
+        raise InvalidArgument(
+            "--trust-proxy must be the proxy's address, or a network such as 10.0.0.0/8, not {given!r}", given=addresses
+        ) from None
+
+
+def _check_readable(file: str | None) -> None:
+    if file is None:
+        return
+    try:
+        open(file, "rb").close()
+    except OSError as problem:
+        raise InvalidArgument("cannot read {file}: {reason}", file=file, reason=problem.strerror) from None

@@ -241,8 +241,22 @@ def remove(cli: Cli, name: str, guest: Guest | None, pid: int) -> None:
         os.close(ended)
     try:
         cli.run("rm", "--force", name)
+    except CommandFailed as problem:
+        if "no such container" not in problem.said.lower():
+            _until_removed(cli, name)
+    except (EngineUnavailable, OSError):
+        pass  # `sandbox prune` removes it
+
+
+def _until_removed(cli: Cli, name: str) -> None:
+    """Waits while the engine removes a container by itself (`--rm`): until then it lists it, and keeps its name."""
+    until = time.monotonic() + _END
+    try:
+        while time.monotonic() < until:
+            cli.run("container", "inspect", name)
+            time.sleep(0.02)
     except (CommandFailed, EngineUnavailable, OSError):
-        pass  # `--rm` was faster; otherwise `sandbox prune` removes it
+        pass  # it is gone, or `sandbox prune` removes it
 
 
 def _wait(listener: socket.socket, process: subprocess.Popen[bytes], errors: BinaryIO, name: str) -> socket.socket:

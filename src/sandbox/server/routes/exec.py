@@ -21,7 +21,6 @@ from sandbox.server.processes import begin, open_process, outcome, said
 from sandbox.server.reach import Reached
 from sandbox.server.server import Server
 from sandbox.server.shapes import Control, Ended, Exec, Start
-from sandbox.server.tickets import PROTOCOL
 
 if TYPE_CHECKING:
     from sandbox.async_process import AsyncProcess
@@ -105,8 +104,7 @@ async def terminal(socket: WebSocket[Any, Any, Any], server: Server, reached: Re
 
 
 async def _serve(socket: WebSocket[Any, Any, Any], server: Server, reached: Reached, *, tty: bool) -> None:
-    offered = [one for one in socket.scope.get("subprotocols", []) if one.startswith(PROTOCOL)]
-    await socket.accept(subprotocols=offered[0] if offered else None)
+    await socket.accept()
     try:
         asked = decode(await socket.receive_data("text"), type=Start)
         if asked.command is None and not tty:

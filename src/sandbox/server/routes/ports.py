@@ -29,6 +29,7 @@ from sandbox.server.e2b.endings import wake
 from sandbox.server.reach import Reached
 from sandbox.server.refusal import Refusal
 from sandbox.server.server import Server
+from sandbox.server.tickets import PROTOCOL
 
 PIECE = 2**16
 PATIENCE = 60.0  # seconds in which the request must be sent and the program inside must begin to answer
@@ -217,17 +218,19 @@ async def port_socket(socket: WebSocket[Any, Any, Any], server: Server, reached:
     """A WebSocket to the program at that port."""
     line = await _dial(server, reached, port)
     wire = WSConnection(ConnectionType.CLIENT)
+    offered: list[str] = list(socket.scope.get("subprotocols") or [])
+    theirs = [one for one in offered if not one.startswith(PROTOCOL)]  # a browser's ticket is for us alone
     try:
-        await line.send(wire.send(Handshake(host="localhost", target=_target(socket))))
-        early = await asyncio.wait_for(_accepted(wire, line), PATIENCE)
-        await socket.accept()
+        await line.send(wire.send(Handshake(host="localhost", target=_target(socket), subprotocols=theirs)))
+        chosen, *early = await asyncio.wait_for(_accepted(wire, line), PATIENCE)
+        await socket.accept(subprotocols=chosen.subprotocol)
         await _both_ways(socket, wire, line, early)
     finally:
         line.close()
 
 
 async def _accepted(wire: WSConnection, line: _Line) -> list[Any]:
-    """Waits for the acceptance. Returns the events that came with it. Raises Refusal."""
+    """Waits for the acceptance. Returns it, and the events that came with it. Raises Refusal."""
     while True:
         data = await line.receive()
         try:
@@ -236,7 +239,7 @@ async def _accepted(wire: WSConnection, line: _Line) -> list[Any]:
             raise Refusal(502, "port", "the port did not accept a WebSocket") from None
         events = list(wire.events())
         if events and isinstance(events[0], AcceptConnection):
-            return events[1:]
+            return events
         if events or not data:
             raise Refusal(502, "port", "the port did not accept a WebSocket")
 
