@@ -126,15 +126,19 @@ class FileMethods(CommandMethods):
     def grep(
         self, pattern: str, path: Path = ".", *, glob: str | None = None, ignore_case: bool = False, limit: int = 200
     ) -> list[GrepMatch]:
-        """Returns the lines below `path` inside that match an extended regular expression, at most `limit`.
+        """Returns the lines of a file, or of those below a directory, that match an extended regular expression.
 
-        `grep -E` does the search inside, limited to 1 GiB of memory and a minute. `glob` limits it to files with such
-        names. Binary files and `.git` are left out, long lines are cut. Raises InvalidArgument for an expression that
-        grep cannot read, CommandError where there is no grep, and SandboxClosed.
+        At most `limit` of them. `grep -E` does the search inside, limited to 1 GiB of memory and a minute. `glob`
+        limits it to files with such names. Binary files and `.git` are left out, long lines are cut. Raises
+        InvalidArgument for an expression that grep cannot read, OSError, CommandError where there is no grep, and
+        SandboxClosed.
         """
         from sandbox.file_search import grep
 
-        return grep(self.exec, pattern, str(path), glob, ignore_case, limit)
+        found = grep(self.exec, pattern, str(path), glob, ignore_case, limit)
+        if not found:
+            self.stat(path)  # a path that is wrong is not one in which nothing matches
+        return found
 
     # -- what those are built from
 

@@ -99,7 +99,7 @@ def grep(
     run: Callable[..., ExecResult], pattern: str, path: str, glob: str | None, ignore_case: bool, limit: int
 ) -> list[GrepMatch]:
     """The lines below `path` that match."""
-    words = [*GREP_BOUNDED, "-rnIEZs", "--exclude-dir=.git", f"-m{max(1, limit)}"]
+    words = [*GREP_BOUNDED, "-rHnIEZs", "--devices=skip", "--exclude-dir=.git", f"-m{max(1, limit)}"]
     words += ["-i"] if ignore_case else []
     words += [f"--include={glob}"] if glob is not None else []
     result = run(

@@ -137,6 +137,16 @@ def test_lines_are_found_by_content(sb: Any) -> None:
         sb.grep("(")
 
 
+def test_lines_are_found_in_a_file_too_and_a_path_that_is_wrong_is_told(sb: Any) -> None:
+    sb.mkdir("src")
+    sb.write_text("src/a.py", "one\ntwo\n")
+    sb.exec("mkfifo pipe")
+    assert sb.grep("two", "src/a.py") == [GrepMatch("src/a.py", 2, "two")]
+    assert sb.grep("three", "src/a.py") == [] == sb.grep("two", "pipe")
+    with pytest.raises(FileNotFoundError):
+        sb.grep("two", "src/b.py")
+
+
 def test_an_expression_that_needs_all_memory_is_refused(sb: Any) -> None:
     sb.write_text("a", "a\n")
     with pytest.raises((InvalidArgument, CommandError)):

@@ -106,6 +106,13 @@ def test_output_comes_as_it_is_printed(py: Any) -> None:
     assert "".join(seen) == "0\n1\n2\n"
 
 
+def test_output_that_comes_in_pieces_is_not_divided_within_a_character(sb: Any) -> None:
+    seen: list[str] = []
+    with sb.session("bash") as session:
+        session.run("printf 'x%.0s' {1..50}; for n in {1..30000}; do printf '中'; done", on_stdout=seen.append)
+    assert "".join(seen) == "x" * 50 + "中" * 30000 and len(seen) > 1
+
+
 def test_more_output_than_asked_for_is_cut_and_said(py: Any) -> None:
     result = py.run("print('y' * 100000)", max_output=1000)
     assert result.truncated and result.stdout.startswith("y" * 1000) and "more bytes" in result.stdout

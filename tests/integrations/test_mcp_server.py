@@ -90,6 +90,8 @@ def test_python_keeps_its_state_and_shows_pictures(home: Path, project: Path) ->
             "run_python", {"code": "class P:\n    def _repr_png_(self): return b'\\x89PNG'\ndisplay(P())\nx + 1"}
         )
         failed = await client.call_tool("run_python", {"code": "1 / 0"})
+        late = await client.call_tool("run_python", {"code": "while True: pass", "timeout_seconds": 0.2})
+        assert late.is_error and "timed out" in text(late)
         return [part.type for part in shown.content], text(shown), failed.is_error, text(failed)
 
     kinds, shown, failed, trace = talk(project, what)

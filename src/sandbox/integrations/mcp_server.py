@@ -122,9 +122,11 @@ def _shown(result: CodeResult) -> list[str | Image]:
     for output in result.outputs:
         picture = output.png
         parts.append(Image(data=picture, format="png") if picture else output.text[:OUTPUT_MOST])
+    if result.timed_out:
+        parts.append("timed out, and was interrupted")
     if result.error is not None:
         raise ToolError("\n".join([*(part for part in parts if isinstance(part, str)), result.error.traceback]))
-    return bounded([*parts, "timed out; the state is kept"] if result.timed_out else parts or ["(no output)"])
+    return bounded(parts or ["(no output)"])
 
 
 def _add_policy(server: MCPServer[SessionSandboxes], sandboxes: SessionSandboxes) -> None:

@@ -6,6 +6,7 @@ the caller.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import signal
@@ -279,15 +280,20 @@ class RunningCode:
         self.result = CodeResult()
         self.out, self.err = Collector(most), Collector(most)
         self._listeners = {"stdout": on_stdout, "stderr": on_stderr}
+        # What is read need not end with a whole character.
+        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in self._listeners}
         self._on_output = on_output
         self._room = VALUES_MOST
 
     def stream(self, name: str, data: bytes) -> None:
         """Takes output as it comes."""
         (self.out if name == "stdout" else self.err).add(data)
+        self._tell(name, data)
+
+    def _tell(self, name: str, data: bytes, last: bool = False) -> None:
         listener = self._listeners[name]
-        if listener is not None:
-            listener(data.decode(errors="replace"))
+        if listener is not None and (text := self._decoders[name].decode(data, last)):
+            listener(text)
 
     def take(self, message: dict[str, Any]) -> bool:
         """Takes one message. Returns True when the code has ended."""
@@ -314,6 +320,8 @@ class RunningCode:
 
     def finished(self) -> CodeResult:
         """The result, with all that was collected."""
+        for name in self._listeners:
+            self._tell(name, b"", last=True)
         self.result.stdout = self.out.value().decode(errors="replace")
         self.result.stderr = self.err.value().decode(errors="replace")
         self.result.truncated = self.result.truncated or self.out.truncated or self.err.truncated

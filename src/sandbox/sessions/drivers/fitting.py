@@ -2,8 +2,8 @@
 
 import json
 
-VALUE_MOST = 3500000  # bytes of all forms of a value
-PLAIN_MOST = 250000  # characters of the plain text of one that is longer
+VALUE_MOST = 7500000  # bytes of all forms of a value
+PLAIN_MOST = 300000  # bytes of the plain text of one that is longer
 ERROR_MOST = 4000000  # bytes of an error's value
 TRACE_MOST = 100000  # characters
 PIECE = 500000  # characters of output
@@ -25,7 +25,7 @@ def fitting(data):
             room -= size
             kept[form] = value
         elif form == "text/plain":
-            kept[form] = "%s … (%d characters)" % (str(value)[:PLAIN_MOST], len(str(value)))
+            kept[form] = "%s … (%d characters)" % (cut(str(value), PLAIN_MOST), len(str(value)))
     return {"data": kept, "truncated": len(kept) < len(data) or kept.get("text/plain") != data.get("text/plain")}
 
 
