@@ -16,7 +16,7 @@ from bench.scale.costs import Costs
 if TYPE_CHECKING:
     from bench.scale.compare import Beside
 
-RAY_ROUNDS = 5
+RAY_ROUNDS = 4
 RESULTS = Path(__file__).with_name("results.json")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import asdict, replace
 
 import pytest
 import simpy
 
-from bench.scale.compare import Moment, fitted, simulate
+from bench.scale.__main__ import RESULTS
+from bench.scale.compare import AGREED, CLIENTS, Moment, fitted, simulate
 from bench.scale.costs import Costs, Step
 from bench.scale.measure import FULL
 from bench.scale.model import Cluster, Shape, Steps
@@ -92,6 +94,17 @@ def test_a_machine_is_found_again_from_what_one_server_does_on_it() -> None:
         assert found.slower == pytest.approx(there.slower, rel=0.1)
         three = [simulate(12, COSTS, one).rate for one in (found, there)]
         assert three[0] == pytest.approx(three[1], rel=0.1)
+
+
+def test_the_last_comparison_with_three_nodes_of_ray_agreed_and_the_page_says_so() -> None:
+    """Measured by `scripts/cluster --scale`, which fails by itself when it does not."""
+    told = json.loads(RESULTS.read_text(encoding="utf-8"))["compared_ray"]
+    assert [one["clients"] for one in told] == list(CLIENTS)
+    assert [one for one in told if abs(one["off"]) > AGREED] == []
+    page = (RESULTS.parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+    for one in told:
+        off = f"{one['off']:+.0%}".replace("-", "−").replace("%", " %")
+        assert f"| {one['clients']} | {one['measured']:.1f} | {one['simulated']:.1f} | {off} |" in page
 
 
 def test_three_servers_get_more_of_a_busy_machine_than_one() -> None:

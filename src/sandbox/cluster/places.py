@@ -8,7 +8,7 @@ wait for it, have their turn.
 from __future__ import annotations
 
 import time
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Reservation:
         self.node = node
         self.resources = dict(resources or {})
         self.until = time.monotonic() + LONGEST
-        self._changed = Condition()
+        self._lock = Lock()
 
     def release(self) -> None:
         """Gives them back. Idempotent."""
@@ -44,7 +44,7 @@ class Reservation:
         return made
 
     def _taken(self) -> Any:
-        with self._changed:
+        with self._lock:
             group, self._group = self._group, None
         return group
 
