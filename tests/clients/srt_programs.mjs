@@ -209,6 +209,29 @@ const programs = {
     await soon(() => store.getCount() > 0);
     return [asked[0], store.getViolations()[0].line];
   },
+  /** In the order of srt's documentation: the list comes just before the wrapped command is started. */
+  async lists() {
+    const answer = 'HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached';
+    const world = http.createServer((_, response) => response.end('reached')).listen(0, '127.0.0.1');
+    world.on('connect', (_, socket) => {
+      socket.on('error', () => {});
+      socket.write('HTTP/1.1 200 OK\r\n\r\n');
+      socket.once('data', () => socket.end(answer));
+    });
+    await new Promise((resolve) => world.once('listening', resolve));
+    const parentProxy = { http: `http://127.0.0.1:${world.address().port}` };
+    await SandboxManager.initialize(config({ network: { parentProxy } }));
+    const wrap = (commandId) =>
+      SandboxManager.wrapWithSandbox('curl -s --max-time 20 http://origin.test/', undefined, undefined, undefined, { commandId });
+    const id = 'bGlzdHMgb2Ygb25lIGNvbW1hbmQ';
+    const [listed, other, later] = [await wrap(id), await wrap(`${id}-of-another`), await wrap(id)];
+    SandboxManager.registerCommandNetworkLists(id, { allowedDomains: ['origin.test'] });
+    const seen = [(await run(listed)).stdout, (await run(other)).stdout === 'reached'];
+    SandboxManager.unregisterCommandNetworkLists(id);
+    seen.push((await run(later)).stdout === 'reached');
+    world.close();
+    return seen;
+  },
   async strict() {
     const asked = [];
     await SandboxManager.initialize(config({ network: { strictAllowlist: true } }), async ({ host }) => asked.push(host) > 0);

@@ -57,6 +57,7 @@ SEEN: dict[str, Any] = {
     "refused": ["403", True, False, "the text", True, "before", 0, True],
     "ignored": [],
     "asked": ["asked.test:80", "deny network-outbound asked.test:80 (not today)"],
+    "lists": ["reached", False, False],
     "strict": [],
     "getters": [
         [True, False, {}],

@@ -245,6 +245,20 @@ describe('SandboxManager', () => {
     }
   });
 
+  it('gives lists to more commands at once than it keeps sandboxes', async () => {
+    const { network, close } = await internet();
+    try {
+      await SandboxManager.initialize(settings(network));
+      const ids = Array.from({ length: 10 }, (_, number) => `${ID}-${number}`);
+      const wrapped = await Promise.all(ids.map(fetching));
+      for (const id of ids) SandboxManager.registerCommandNetworkLists(id, { allowedDomains: ['origin.test'] });
+      const all = await Promise.all(wrapped.map(ended));
+      assert.deepEqual(all, ids.map(() => ({ status: 0, stdout: 'reached', stderr: '' })));
+    } finally {
+      close();
+    }
+  });
+
   it('runs a command without a list that was taken back, and ends the sandbox that it had', async () => {
     const { network, close } = await internet();
     try {

@@ -71,7 +71,7 @@ class Manager {
       this.given = config.network?.filterRequest;
       this.filter = RequestFilter.of(config.network);
       this.ask = ask && ((host, port) => verdict(ask, host, port));
-      await this.sandbox(() => own);
+      await this.sandbox(() => own, () => {});
       this.config ??= own; // `updateConfig` may have been faster
       this.proxy?.close();
       this.proxy = process.platform === 'linux' ? await HostProxy.start(() => this.toGate()) : undefined;
@@ -242,13 +242,21 @@ class Manager {
     const settings = () => merged(this.config ?? NOTHING_ALLOWED, custom);
     const label = listsLabel(commandId);
     const own = label !== undefined && this.lists.has(label);
-    const sandbox = await this.sandbox(settings, own ? label : undefined);
-    signal?.throwIfAborted();
-    return sandbox.words(key, binShell || shell(), command, label !== undefined && !own);
+    const use = (sandbox: WarmSandbox) => {
+      signal?.throwIfAborted();
+      return sandbox.words(key, binShell || shell(), command, label !== undefined && !own);
+    };
+    return this.sandbox(settings, use, own ? label : undefined);
   }
 
-  /** The sandbox for such settings in a directory, of one command alone if it has a label: one that stands, or a new one. */
-  private async sandbox(wanted: () => SandboxRuntimeConfig, label?: string, directory = process.cwd()): Promise<WarmSandbox> {
+  /** The sandbox for such settings in a directory, of one command alone if it has a label: one that stands, or a new one. `use` sees it
+   * before it can be the oldest that nobody uses. */
+  private async sandbox<T>(
+    wanted: () => SandboxRuntimeConfig,
+    use: (sandbox: WarmSandbox) => T,
+    label?: string,
+    directory = process.cwd(),
+  ): Promise<T> {
     const [settings, config] = [wanted(), this.config];
     const { allowedDomains, deniedDomains, deniedDomainReasons, ...fixed } = settings.network ?? {};
     const closed = allowedDomains?.length === 0 && (this.config?.network?.allowedDomains?.length ?? 0) > 0;
@@ -257,27 +265,26 @@ class Manager {
     const holds = there && (await there.started.then((sandbox) => sandbox.holds(), () => false));
     if (this.config !== config) {
       await this.updating; // new settings meanwhile: a sandbox started with the old ones would keep their hosts
-      return this.sandbox(wanted, label, directory);
+      return this.sandbox(wanted, use, label, directory);
     }
     // Somebody else may have started one meanwhile.
     const now = this.sandboxes.get(key);
-    const entry = holds ? there : now === undefined || now === there ? this.start(settings, closed, label, directory) : now;
-    if (there && entry !== there) this.retire(there);
+    const entry = now && (now !== there || holds) ? now : this.start(settings, closed, label, directory);
+    if (now && entry !== now) this.retire(now);
     this.sandboxes.delete(key);
     this.sandboxes.set(key, entry); // the last one now
     try {
-      return await entry.started;
-    } catch (problem) {
-      if (this.sandboxes.get(key) === entry) this.sandboxes.delete(key);
-      throw problem;
+      const sandbox = await entry.started;
+      return use(sandbox);
     } finally {
+      if (!entry.sandbox && this.sandboxes.get(key) === entry) this.sandboxes.delete(key); // it did not start
       await this.endOldest(entry);
     }
   }
 
   private async toGate(): Promise<Duplex> {
     await this.updating;
-    return (await this.sandbox(() => this.config ?? NOTHING_ALLOWED)).toGate();
+    return this.sandbox(() => this.config ?? NOTHING_ALLOWED, (sandbox) => sandbox.toGate());
   }
 
   private start(settings: SandboxRuntimeConfig, closed: boolean, label: string | undefined, directory: string): Entry {
@@ -295,7 +302,8 @@ class Manager {
     from.hold(label);
     const settings = () => ({ ...entry.settings, network: this.networkOf(entry) });
     const moved = async () => {
-      const sandbox = await this.sandbox(settings, label, entry.directory);
+      const use = (sandbox: WarmSandbox) => (from.awaitIn(sandbox, label), sandbox);
+      const sandbox = await this.sandbox(settings, use, label, entry.directory);
       await this.updating;
       if (this.lists.of(label) === list) from.move(label, sandbox); // else a later call decides
     };

@@ -104,11 +104,16 @@ export class WarmSandbox {
     this.notes.wait(label);
   }
 
+  /** Has `other` wait for the commands of this label that have not been started. */
+  awaitIn(other: WarmSandbox, label: string): void {
+    const count = this.unstarted.get(label);
+    if (count === undefined) return;
+    other.unstarted.set(label, count);
+    other.ledFrom.set(label, this);
+  }
+
   /** Commands of this label that have not been started run in `other`. */
   move(label: string, other: WarmSandbox): void {
-    if (!this.awaits(label)) return;
-    other.unstarted.set(label, this.unstarted.get(label)!);
-    other.ledFrom.set(label, this);
     this.notes.lead(label, other.launcher.socket);
   }
 
