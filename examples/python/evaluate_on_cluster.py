@@ -48,9 +48,9 @@ def main() -> int:
         most = {"max_sandboxes": AT_ONCE, "max_samples": AT_ONCE}
         # A node may be lost on the way (`SandboxLost`): its samples are tried again, on others.
         (log,) = eval(task, model="mockllm/model", log_dir=logs, display="none", retry_on_error=3, **most)
+        again = sum(len(one.error_retries or []) for one in log.samples or [])  # they are read from the log's file
     assert log.results is not None, log.error
     right = log.results.scores[0].metrics["accuracy"].value
-    again = sum(len(one.error_retries or []) for one in log.samples or [])
     print(f"{log.results.completed_samples} of {count} samples, {right:.0%} right, tried again {again} times")
     return 0 if (log.results.completed_samples, right) == (count, 1.0) else 1
 
