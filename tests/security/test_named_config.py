@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from sandbox import Sandbox
 from sandbox.config.model import Config
 from sandbox.config.named_file import keep_from_tenants
 from sandbox.errors import SandboxError
+from sandbox.guards.repositories import MARGIN
 from tests.network.lab import Pki
+from tests.patience import until
 from tests.sandboxes import Command, cli, home
 
 __all__ = ["cli", "home"]
@@ -58,7 +61,9 @@ def test_nor_in_a_later_run_that_does_not_name_it(cli: Command, tmp_path: Path, 
     assert file.read_text() == "mine\n"
 
 
-def test_the_person_is_told_that_a_sandbox_which_runs_already_can_change_it(cli: Command, tmp_path: Path) -> None:
+def test_the_person_is_told_that_a_sandbox_which_runs_already_can_change_it(
+    cli: Command, home: Path, tmp_path: Path
+) -> None:
     project = tmp_path / "place"
     project.mkdir()
     file = project / "own.yaml"
@@ -68,6 +73,8 @@ def test_the_person_is_told_that_a_sandbox_which_runs_already_can_change_it(cli:
         assert told in cli("run", "--config", "own.yaml", "--", "true", cwd=project).stderr
         assert earlier.exec("echo >> own.yaml").ok
         assert told in cli("run", "--", "true", cwd=project).stderr
+    (noted,) = (home / "named").iterdir()
+    until(lambda: time.time_ns() - MARGIN > noted.lstat().st_ctime_ns)  # a sandbox that starts sooner counts as older
     with Sandbox({"filesystem": {"root": str(project)}}) as later:
         assert told not in cli("run", "--config", "own.yaml", "--", "true", cwd=project).stderr
         assert not later.exec("echo >> own.yaml").ok
