@@ -49,7 +49,7 @@ def build(
             made._lifetime.set(None, None)  # its lifetime begins when it is handed out
             if not healthy(made):
                 raise SandboxError("a sandbox was built but runs no command; see `sandbox doctor`")
-            made._guard.catch_up(CATCHING_UP)  # begins to watch now; otherwise whoever takes it soon would wait for that
+            made._guard.catch_up(CATCHING_UP)  # begins to watch now, not when somebody takes it
         except BaseException:
             made.close()
             raise
